@@ -1,0 +1,27 @@
+//! Which safety checks can be switched off to prove that tests notice?
+//!
+//! A check that guards a promise is written `if sabotaged("name") || check { .. }`. Without the feature the function
+//! is a constant and costs nothing. With it, `PROSODY_SABOTAGE=name` weakens exactly one check of the process.
+
+/// Every check that can be switched off, with the promise it guards.
+pub const SABOTAGE: &[(&str, &str)] = &[];
+
+/// Whether the named check is switched off in this process.
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+#[must_use]
+pub const fn sabotaged(_name: &str) -> bool {
+    false
+}
+
+/// Whether the named check is switched off in this process.
+///
+/// # Panics
+/// When the name is not listed in [`SABOTAGE`].
+#[cfg(feature = "sabotage")]
+#[must_use]
+pub fn sabotaged(name: &str) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    assert!(SABOTAGE.iter().any(|(known, _)| *known == name), "sabotage point {name} is not listed");
+    CHOSEN.get_or_init(|| std::env::var("PROSODY_SABOTAGE").ok()).as_deref() == Some(name)
+}

@@ -1,0 +1,3 @@
+#![forbid(unsafe_code)]
+//! The commands people type.
+fn main() {}
