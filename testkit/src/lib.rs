@@ -1,3 +1,5 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test owns its runtime and its clock"))]
 //! testkit
+
+pub mod check;

@@ -1,0 +1,169 @@
+//! Did a history keep the promises? Recorded by a test's handlers and senders, judged against the log at the end.
+//!
+//! The recorder numbers every note in the order it arrives, so "before" means what a user would mean by it: an offset
+//! was committed after its handler had returned, a record of a key started after its elder had ended.
+
+mod verdict;
+
+pub use verdict::{Logged, Violation};
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What a sender was told about one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Acknowledged at this offset.
+    Written(i64),
+    /// Certainly not in the log.
+    NotWritten,
+    /// Perhaps in the log.
+    Unknown,
+}
+
+/// One record's place.
+pub type Place = (i32, i64);
+
+/// One numbered note.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    Started { member: String, place: Place, key: String },
+    Ended { place: Place, done: bool },
+    Committed { partition: i32, offset: i64, by: String },
+}
+
+/// Recorder of one run over one topic. Clones are not needed: share it behind an `Arc`.
+#[derive(Debug, Default)]
+pub struct History {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    pub(crate) notes: Vec<Note>,
+    /// By the unique text of the record's value.
+    pub(crate) sent: BTreeMap<String, (String, Told)>,
+    pub(crate) running: BTreeMap<(i32, String), Vec<(String, Place)>>,
+    pub(crate) online: Vec<Violation>,
+    trace: u64,
+}
+
+impl Inner {
+    /// FNV-1a: stable over builds, unlike the standard hasher.
+    fn fold(&mut self, text: &str) {
+        let start = if self.trace == 0 { 0xcbf2_9ce4_8422_2325 } else { self.trace };
+        self.trace =
+            text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    }
+}
+
+impl History {
+    /// A handler was called. `evicted` says whether another member is out of the group for good, as the broker knows it:
+    /// only then may its handler of the same key still be running.
+    pub fn started(&self, member: &str, place: Place, key: &str, evicted: impl Fn(&str) -> bool) {
+        self.with(|inner| {
+            inner.fold(&format!("start {member} {place:?}"));
+            let running = inner.running.entry((place.0, key.to_owned())).or_default();
+            for (other, at) in running.iter() {
+                if other == member || !evicted(other) {
+                    inner.online.push(Violation::Overlap {
+                        key: key.to_owned(),
+                        first: (other.clone(), *at),
+                        second: (member.to_owned(), place),
+                    });
+                }
+            }
+            running.push((member.to_owned(), place));
+            inner.notes.push(Note::Started { member: member.to_owned(), place, key: key.to_owned() });
+        });
+    }
+
+    /// A handler returned, or was dropped (`done` = false).
+    pub fn ended(&self, member: &str, place: Place, key: &str, done: bool) {
+        self.with(|inner| {
+            if let Some(running) = inner.running.get_mut(&(place.0, key.to_owned()))
+                && let Some(at) = running.iter().position(|(who, what)| who == member && *what == place)
+            {
+                running.swap_remove(at);
+            }
+            inner.fold(&format!("end {member} {place:?} {done}"));
+            inner.notes.push(Note::Ended { place, done });
+        });
+    }
+
+    /// A process ended without a word; its handlers are gone with it. Returns how many were running.
+    pub fn killed(&self, member: &str) -> usize {
+        self.with(|inner| {
+            let mut gone = 0;
+            for running in inner.running.values_mut() {
+                let before = running.len();
+                running.retain(|(who, _)| who != member);
+                gone += before - running.len();
+            }
+            inner.fold(&format!("killed {member} {gone}"));
+            gone
+        })
+    }
+
+    /// The broker accepted a commit.
+    pub fn committed(&self, partition: i32, offset: i64, by: &str) {
+        self.with(|inner| {
+            inner.fold(&format!("commit {partition} {offset} {by}"));
+            inner.notes.push(Note::Committed { partition, offset, by: by.to_owned() });
+        });
+    }
+
+    /// A send ended. `value` is unique in the run.
+    pub fn sent(&self, value: &str, key: &str, told: Told) {
+        self.with(|inner| {
+            inner.fold(&format!("sent {value} {told:?}"));
+            inner.sent.insert(value.to_owned(), (key.to_owned(), told));
+        });
+    }
+
+    /// Handlers running now, over all members.
+    pub fn running(&self) -> usize {
+        self.with(|inner| inner.running.values().map(Vec::len).sum())
+    }
+
+    /// Records that ended well at least once.
+    pub fn done(&self) -> usize {
+        self.with(|inner| {
+            let done = inner.notes.iter().filter_map(|note| match note {
+                Note::Ended { place, done: true, .. } => Some(*place),
+                _ => None,
+            });
+            done.collect::<std::collections::BTreeSet<_>>().len()
+        })
+    }
+
+    /// Handler calls of records that had already ended well: what a user sees as duplicates.
+    pub fn repeated(&self) -> usize {
+        self.with(|inner| {
+            let mut finished = std::collections::BTreeSet::new();
+            let mut repeated = 0;
+            for note in &inner.notes {
+                match note {
+                    Note::Ended { place, done: true, .. } => drop(finished.insert(*place)),
+                    Note::Started { place, .. } if finished.contains(place) => repeated += 1,
+                    _ => {}
+                }
+            }
+            repeated
+        })
+    }
+
+    /// A number that two equal runs share and two different ones do not.
+    pub fn trace(&self) -> u64 {
+        self.with(|inner| inner.trace)
+    }
+
+    /// Everything that broke a promise, judged against what the log holds now.
+    pub fn verdict(&self, log: &[Logged]) -> Vec<Violation> {
+        self.with(|inner| verdict::judge(inner, log))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

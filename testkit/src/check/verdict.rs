@@ -1,0 +1,248 @@
+//! Which promise was broken, by which record? The rules behind [`History::verdict`](super::History::verdict).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{Inner, Note, Place, Told};
+
+/// One record of the log, as the test reads it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Partition and offset.
+    pub place: Place,
+    /// Its key.
+    pub key: String,
+    /// Its value, unique in the run.
+    pub value: String,
+}
+
+/// A broken promise. The text is what a failing run prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields say who and where; Display says the rest")]
+pub enum Violation {
+    Lost { place: Place, key: String },
+    OutOfOrder { key: String, started: Place, before: Place, member: String },
+    Overlap { key: String, first: (String, Place), second: (String, Place) },
+    CommittedUnfinished { partition: i32, committed: i64, unfinished: i64, by: String },
+    SendMissing { value: String, offset: i64 },
+    SendDoubled { value: String, places: Vec<Place> },
+    SendDenied { value: String, place: Place },
+    SendsReordered { key: String, earlier: Place, later: Place },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::Lost { place, key } => write!(f, "lost: {place:?} of key {key} never ended well"),
+            Violation::OutOfOrder { key, started, before, member } => {
+                write!(f, "order: {member} started {started:?} of key {key} before {before:?} had ended")
+            }
+            Violation::Overlap { key, first, second } => {
+                write!(f, "overlap: key {key} ran at once in {first:?} and {second:?}")
+            }
+            Violation::CommittedUnfinished { partition, committed, unfinished, by } => {
+                write!(f, "commit: {by} committed {partition}@{committed} while {unfinished} had not ended")
+            }
+            Violation::SendMissing { value, offset } => {
+                write!(f, "send: {value} was acknowledged at {offset} and is not there")
+            }
+            Violation::SendDoubled { value, places } => {
+                write!(f, "send: {value} is in the log at {places:?}")
+            }
+            Violation::SendDenied { value, place } => {
+                write!(f, "send: {value} was reported as not written and is at {place:?}")
+            }
+            Violation::SendsReordered { key, earlier, later } => {
+                write!(
+                    f,
+                    "send: key {key} has a later send at {later:?} before an earlier one at {earlier:?}"
+                )
+            }
+        }
+    }
+}
+
+/// Most violations a verdict lists; a broken run breaks many promises and the first ones tell the story.
+const LISTED: usize = 32;
+
+pub(super) fn judge(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
+    let first_end = first_ends(&inner.notes);
+    let mut found = inner.online.clone();
+    found.extend(losses(log, &first_end));
+    found.extend(disorder(&inner.notes, log, &first_end));
+    found.extend(early_commits(&inner.notes, log, &first_end));
+    found.extend(sends(inner, log));
+    found.truncate(LISTED);
+    found
+}
+
+/// When each record first ended well, as the index of the note.
+fn first_ends(notes: &[Note]) -> BTreeMap<Place, usize> {
+    let mut first = BTreeMap::new();
+    for (at, note) in notes.iter().enumerate() {
+        if let Note::Ended { place, done: true, .. } = note {
+            first.entry(*place).or_insert(at);
+        }
+    }
+    first
+}
+
+fn losses(log: &[Logged], first_end: &BTreeMap<Place, usize>) -> Vec<Violation> {
+    log.iter()
+        .filter(|record| !first_end.contains_key(&record.place))
+        .map(|record| Violation::Lost { place: record.place, key: record.key.clone() })
+        .collect()
+}
+
+/// A call may start only when every earlier record of its key in its partition has ended well.
+fn disorder(notes: &[Note], log: &[Logged], first_end: &BTreeMap<Place, usize>) -> Vec<Violation> {
+    let mut elders: BTreeMap<(i32, &str), Vec<Place>> = BTreeMap::new();
+    for record in log {
+        elders.entry((record.place.0, &record.key)).or_default().push(record.place);
+    }
+    let mut found = Vec::new();
+    for (at, note) in notes.iter().enumerate() {
+        let Note::Started { member, place, key } = note else { continue };
+        let of_key = elders.get(&(place.0, key.as_str())).map_or(&[][..], Vec::as_slice);
+        let early = of_key
+            .iter()
+            .find(|elder| elder.1 < place.1 && first_end.get(*elder).is_none_or(|ended| *ended > at));
+        if let Some(before) = early {
+            found.push(Violation::OutOfOrder {
+                key: key.clone(),
+                started: *place,
+                before: *before,
+                member: member.clone(),
+            });
+        }
+    }
+    found
+}
+
+/// A commit may pass only records that had ended well by then.
+fn early_commits(notes: &[Note], log: &[Logged], first_end: &BTreeMap<Place, usize>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (at, note) in notes.iter().enumerate() {
+        let Note::Committed { partition, offset, by } = note else { continue };
+        let early = log.iter().find(|record| {
+            record.place.0 == *partition
+                && record.place.1 < *offset
+                && first_end.get(&record.place).is_none_or(|ended| *ended > at)
+        });
+        if let Some(record) = early {
+            found.push(Violation::CommittedUnfinished {
+                partition: *partition,
+                committed: *offset,
+                unfinished: record.place.1,
+                by: by.clone(),
+            });
+        }
+    }
+    found
+}
+
+/// Acknowledged once means there once; denied means absent; one key's sends keep their order (values end in a number).
+fn sends(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
+    let mut places: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
+    for record in log {
+        places.entry(&record.value).or_default().push(record.place);
+    }
+    let twice = places.iter().filter(|(_, there)| there.len() > 1);
+    let mut found: Vec<_> = twice
+        .map(|(value, there)| Violation::SendDoubled { value: (*value).to_owned(), places: there.clone() })
+        .collect();
+    for (value, (_, told)) in &inner.sent {
+        let there = places.get(value.as_str()).map_or(&[][..], Vec::as_slice);
+        match (told, there.first()) {
+            (Told::Written(offset), None) => {
+                found.push(Violation::SendMissing { value: value.clone(), offset: *offset });
+            }
+            (Told::Written(offset), Some(place)) if place.1 != *offset => {
+                found.push(Violation::SendMissing { value: value.clone(), offset: *offset });
+            }
+            (Told::NotWritten, Some(place)) => {
+                found.push(Violation::SendDenied { value: value.clone(), place: *place });
+            }
+            _ => {}
+        }
+    }
+    let mut last: BTreeMap<(i32, &str), (u64, Place)> = BTreeMap::new();
+    for record in log {
+        let Some(number) = record.value.rsplit('-').next().and_then(|digits| digits.parse().ok()) else {
+            continue;
+        };
+        let entry = last.entry((record.place.0, &record.key)).or_insert((number, record.place));
+        if entry.0 > number {
+            found.push(Violation::SendsReordered {
+                key: record.key.clone(),
+                earlier: record.place,
+                later: entry.1,
+            });
+        }
+        *entry = (number.max(entry.0), record.place);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::History;
+    use super::*;
+
+    fn log(entries: &[(i64, &str, &str)]) -> Vec<Logged> {
+        let logged = |(offset, key, value): &(i64, &str, &str)| Logged {
+            place: (0, *offset),
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+        };
+        entries.iter().map(logged).collect()
+    }
+
+    fn run(history: &History, member: &str, offset: i64, key: &str) {
+        history.started(member, (0, offset), key, |_| false);
+        history.ended(member, (0, offset), key, true);
+    }
+
+    #[test]
+    fn a_clean_run_has_no_verdict_and_a_repeat_is_counted_not_condemned() {
+        let history = History::default();
+        history.sent("v-1", "a", Told::Written(0));
+        run(&history, "m1", 0, "a");
+        history.committed(0, 1, "m1");
+        run(&history, "m2", 0, "a");
+        assert_eq!(history.verdict(&log(&[(0, "a", "v-1")])), vec![]);
+        assert_eq!(history.repeated(), 1);
+    }
+
+    #[test]
+    fn each_broken_promise_is_named() {
+        let history = History::default();
+        history.sent("v-1", "a", Told::NotWritten);
+        history.sent("v-9", "a", Told::Written(9));
+        history.started("m1", (0, 1), "a", |_| false);
+        history.started("m2", (0, 0), "a", |_| false);
+        history.committed(0, 2, "m1");
+        history.ended("m1", (0, 1), "a", true);
+        let verdict = history.verdict(&log(&[(0, "a", "v-2"), (1, "a", "v-1"), (2, "b", "v-2")]));
+        let has = |wanted: fn(&Violation) -> bool| assert!(verdict.iter().any(wanted), "{verdict:?}");
+        has(|v| matches!(v, Violation::Lost { place: (0, 0), .. }));
+        has(|v| matches!(v, Violation::OutOfOrder { started: (0, 1), before: (0, 0), .. }));
+        has(|v| matches!(v, Violation::Overlap { .. }));
+        has(|v| matches!(v, Violation::CommittedUnfinished { committed: 2, unfinished: 0, .. }));
+        has(|v| matches!(v, Violation::SendMissing { offset: 9, .. }));
+        has(|v| matches!(v, Violation::SendDoubled { .. }));
+        has(|v| matches!(v, Violation::SendDenied { place: (0, 1), .. }));
+        has(|v| matches!(v, Violation::SendsReordered { .. }));
+    }
+
+    #[test]
+    fn an_evicted_member_may_still_be_running_and_a_killed_one_is_not() {
+        let history = History::default();
+        history.started("m1", (0, 0), "a", |_| false);
+        history.started("m2", (0, 0), "a", |other| other == "m1");
+        assert_eq!(history.killed("m1"), 1);
+        history.ended("m2", (0, 0), "a", true);
+        assert_eq!(history.verdict(&log(&[(0, "a", "v-1")])), vec![]);
+        assert_eq!(history.running(), 0);
+    }
+}
