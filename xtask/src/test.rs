@@ -1,0 +1,88 @@
+//! Which suites are there, and how does each run?
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::args::Args;
+use crate::progress::{doing, say};
+use crate::report::{self, Tally};
+use crate::{Outcome, check, run};
+
+/// How much of a suite runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// The slice that every run of CI does.
+    Ci,
+    /// Everything, `--full`.
+    Full,
+}
+
+/// A named group of tests with one way to run it.
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: fn(Tier) -> Tally,
+}
+
+/// Every suite, in the order a run takes them: what fails fastest first.
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "check",
+        about: "format, lints, bans, layers, sizes, docs (the same as `cargo xtask check`)",
+        run: |_| check::suite(),
+    },
+    Suite { name: "rust", about: "unit, property and integration tests of every crate", run: rust },
+];
+
+/// `cargo xtask test [--suite NAME]... [--full] [--list]`
+pub(crate) fn command(mut args: Args) -> Outcome {
+    let full = args.flag("--full");
+    let list = args.flag("--list");
+    let wanted = args.values("--suite")?;
+    args.end()?;
+    if list {
+        for suite in SUITES {
+            println!("{:20} {}", suite.name, suite.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(unknown) = wanted.iter().find(|name| SUITES.iter().all(|suite| suite.name != **name)) {
+        return Err(format!("there is no suite `{unknown}`; `cargo xtask test --list` names them"));
+    }
+    let tier = if full { Tier::Full } else { Tier::Ci };
+    let chosen: Vec<&Suite> = SUITES
+        .iter()
+        .filter(|suite| wanted.is_empty() || wanted.iter().any(|name| name == suite.name))
+        .collect();
+    let mut done = Vec::new();
+    for (at, suite) in chosen.iter().enumerate() {
+        say(&format!("[{}/{}] {}", at + 1, chosen.len(), suite.name));
+        let start = Instant::now();
+        done.push((suite.name, (suite.run)(tier), start.elapsed()));
+    }
+    let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+    Ok(if report::close(&done, strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn rust(_: Tier) -> Tally {
+    doing("cargo test --workspace");
+    cargo_test("rust", &["--workspace"])
+}
+
+/// Runs `cargo test` with these arguments and counts what it says.
+pub(crate) fn cargo_test(log: &str, arguments: &[&str]) -> Tally {
+    let ran = match run::logged(log, run::cargo().arg("test").args(["--no-fail-fast"]).args(arguments)) {
+        Ok(ran) => ran,
+        Err(why) => return Tally::failed(why),
+    };
+    let mut tally = Tally::default();
+    tally.add_cargo_test(&ran.output);
+    if !ran.ok {
+        say(&ran.tail(80));
+        if tally.failed == 0 {
+            tally.failed = 1;
+            tally.failures.push("it does not build, or a test ended its process".to_owned());
+        }
+    }
+    tally
+}
