@@ -19,7 +19,7 @@ pub(super) fn check() -> Result<(), String> {
         if is_crate_root(&path) && !text.contains("#![forbid(unsafe_code)]") {
             problems.push(format!("{path}: a crate root without #![forbid(unsafe_code)]"));
         }
-        if let Some(line) = first_unsafe(&text) {
+        if let Some(line) = keyword_line(&text) {
             problems.push(format!("{path}:{line}: unsafe is for {} alone", ALLOWED.join(" and ")));
         }
     }
@@ -35,7 +35,7 @@ fn is_crate_root(path: &str) -> bool {
 }
 
 /// The first line that uses the keyword, as opposed to a comment or a lint's name.
-fn first_unsafe(text: &str) -> Option<usize> {
+fn keyword_line(text: &str) -> Option<usize> {
     /// What follows the keyword where it is one, in both languages.
     const NEXT: [&str; 10] =
         [" {", " fn ", " impl", " extern", " trait", "(", " class", " struct", " static", " partial"];
@@ -53,14 +53,14 @@ fn first_unsafe(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{first_unsafe, is_crate_root};
+    use super::{is_crate_root, keyword_line};
 
     #[test]
     fn the_keyword_is_found_and_talk_about_it_is_not() {
         let keyword = ["un", "safe"].concat();
-        assert_eq!(first_unsafe(&format!("fn a() {{\n    {keyword} {{ b() }}\n}}")), Some(2));
-        assert_eq!(first_unsafe(&format!("internal {keyword} static void A()")), Some(1));
-        assert_eq!(first_unsafe(&format!("// {keyword} fn in a comment\n#![forbid({keyword}_code)]")), None);
+        assert_eq!(keyword_line(&format!("fn a() {{\n    {keyword} {{ b() }}\n}}")), Some(2));
+        assert_eq!(keyword_line(&format!("internal {keyword} static void A()")), Some(1));
+        assert_eq!(keyword_line(&format!("// {keyword} fn in a comment\n#![forbid({keyword}_code)]")), None);
     }
 
     #[test]
