@@ -1,0 +1,368 @@
+//! Is all of it usable together? Raw options become [`Checked`] once, or one error with everything that is wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+use super::table::{ConfigError, OptionSpec, Problem};
+
+/// Longest topic name Kafka accepts.
+const MAX_TOPIC_NAME: usize = 249;
+/// The rebalance timeout must outlast a drain, and brokers refuse absurd ones.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
+/// Longer would let a broker hold a fetch past our request timeout.
+const MAX_POLL: Duration = Duration::from_secs(10);
+/// Less could not hold one default fetch of a partition.
+const MIN_FETCH_BUFFER: u64 = 1 << 20;
+/// The default name of the mock cluster that clients without bootstrap servers share.
+const MOCK_CLUSTER: &str = "mock";
+
+/// Options that fit, with defaults filled in.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "each is read where its feature lives")]
+pub(crate) struct Checked {
+    pub(crate) bootstrap: Vec<String>,
+    /// Names the in-process cluster when mock is on.
+    pub(crate) mock: Option<String>,
+    pub(crate) group_id: Option<Arc<str>>,
+    pub(crate) topics: Vec<Arc<str>>,
+    pub(crate) allowed_events: Vec<String>,
+    /// Empty without a source system and a group id; sending is an error then.
+    pub(crate) source_system: Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) max_concurrency: usize,
+    pub(crate) max_uncommitted: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) stall_threshold: Duration,
+    pub(crate) shutdown_timeout: Duration,
+    pub(crate) commit_interval: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) subscribe_timeout: Duration,
+    pub(crate) fetch_buffer: u64,
+    /// `None` waits without bound.
+    pub(crate) send_timeout: Option<Duration>,
+    pub(crate) retry_base: Duration,
+    pub(crate) max_retry_delay: Duration,
+    pub(crate) idempotence_cache: usize,
+    pub(crate) idempotence_version: String,
+    pub(crate) idempotence_ttl: Duration,
+    pub(crate) client_rack: Option<String>,
+    pub(crate) instance_id: Option<String>,
+    pub(crate) session_timeout: Duration,
+    pub(crate) isolation: IsolationLevel,
+    pub(crate) compression: Compression,
+    pub(crate) partitioner: Partitioner,
+}
+
+/// Collects what is wrong while values are taken.
+struct Check {
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn wrong(&mut self, option: &str, why: impl Into<String>) {
+        let problem = match OptionSpec::find(option) {
+            Some(spec) => spec.problem(why),
+            None => Problem { option: option.to_owned(), variable: String::new(), why: why.into() },
+        };
+        self.problems.push(problem);
+    }
+
+    fn span(
+        &mut self,
+        option: &str,
+        value: Option<Duration>,
+        default: Duration,
+        least: Duration,
+        most: Duration,
+    ) -> Duration {
+        let value = value.unwrap_or(default);
+        if value < least {
+            let least = super::duration::render_duration(least.max(Duration::from_nanos(1)));
+            self.wrong(option, format!("must be at least {least}"));
+        } else if value > most {
+            self.wrong(option, format!("must be at most {}", super::duration::render_duration(most)));
+        }
+        value
+    }
+
+    fn positive(&mut self, option: &str, value: Option<Duration>, default: Duration) -> Duration {
+        let value = value.unwrap_or(default);
+        if value.is_zero() {
+            self.wrong(option, "must be longer than 0");
+        } else if value == Duration::MAX {
+            self.wrong(option, "cannot be without bound");
+        }
+        value
+    }
+
+    fn at_least_one(&mut self, option: &str, value: Option<u32>, default: u32) -> usize {
+        let value = value.unwrap_or(default);
+        if value == 0 {
+            self.wrong(option, "must be at least 1");
+        }
+        value as usize
+    }
+
+    fn text(&mut self, option: &str, value: Option<String>) -> Option<String> {
+        if value.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            self.wrong(option, "must not be blank");
+        }
+        value
+    }
+}
+
+/// Checks everything and reports all problems at once, after those in `found`.
+///
+/// # Errors
+/// [`ConfigError`] with one entry for each thing that is wrong.
+pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, ConfigError> {
+    let mut check = Check { problems: found };
+    for name in &options.unsupported {
+        check.wrong(name, "this version of Prosody does not have this feature yet; leave it unset");
+    }
+    let mode = options.mode.unwrap_or_default();
+    if mode != Mode::Pipeline {
+        check.wrong("Mode", "this version of Prosody only has `pipeline`");
+    }
+    let (bootstrap, mock) = cluster(&mut check, options.bootstrap_servers, options.mock.unwrap_or(false));
+    let group_id = check.text("GroupId", options.group_id);
+    let topics = options.subscribed_topics.unwrap_or_default();
+    for topic in &topics {
+        if let Some(why) = wrong_topic(topic) {
+            check.wrong("SubscribedTopics", why);
+        }
+    }
+    let allowed_events = options.allowed_events.unwrap_or_default();
+    if allowed_events.iter().any(String::is_empty) {
+        check.wrong("AllowedEvents", "an empty prefix allows everything; leave the option unset instead");
+    }
+    let source_system =
+        check.text("SourceSystem", options.source_system).or_else(|| group_id.clone()).unwrap_or_default();
+    let seconds = Duration::from_secs;
+    let stall_threshold = check.positive("StallThreshold", options.stall_threshold, seconds(300));
+    let timeout = check.positive("Timeout", options.timeout, stall_threshold / 5 * 4);
+    let shutdown_timeout = check.positive("ShutdownTimeout", options.shutdown_timeout, seconds(30));
+    let shutdown_timeout = check.span(
+        "ShutdownTimeout",
+        Some(shutdown_timeout).filter(|value| !value.is_zero()),
+        seconds(30),
+        Duration::ZERO,
+        MAX_SHUTDOWN,
+    );
+    let poll_interval = check.positive("PollInterval", options.poll_interval, Duration::from_millis(100));
+    if poll_interval > MAX_POLL && poll_interval != Duration::MAX {
+        check.wrong("PollInterval", "must be at most 10s");
+    }
+    let fetch_buffer = options.fetch_buffer_size.unwrap_or(64 << 20);
+    if fetch_buffer < MIN_FETCH_BUFFER {
+        check.wrong("FetchBufferSize", "must be at least 1 MiB");
+    }
+    let send_timeout = options.send_timeout.unwrap_or(seconds(30));
+    if send_timeout.is_zero() {
+        check.wrong("SendTimeout", "must be longer than 0, or `none` to wait without bound");
+    }
+    let retry_base = check.positive("RetryBase", options.retry_base, Duration::from_millis(20));
+    let max_retry_delay = check.positive("MaxRetryDelay", options.max_retry_delay, seconds(300));
+    if retry_base > max_retry_delay {
+        check.wrong("RetryBase", "must not be longer than MaxRetryDelay (PROSODY_RETRY_MAX_DELAY)");
+    }
+    let version = check.text("IdempotenceVersion", options.idempotence_version);
+    let day = seconds(86_400);
+    let checked = Checked {
+        bootstrap,
+        mock,
+        topics: distinct(topics),
+        allowed_events,
+        source_system: Arc::from(source_system),
+        mode,
+        max_concurrency: check.at_least_one("MaxConcurrency", options.max_concurrency, 32),
+        max_uncommitted: check.at_least_one("MaxUncommitted", options.max_uncommitted, 64),
+        timeout,
+        stall_threshold,
+        shutdown_timeout,
+        commit_interval: check.positive("CommitInterval", options.commit_interval, seconds(1)),
+        poll_interval,
+        subscribe_timeout: check.positive("SubscribeTimeout", options.subscribe_timeout, seconds(30)),
+        fetch_buffer,
+        send_timeout: Some(send_timeout).filter(|timeout| *timeout != Duration::MAX),
+        retry_base,
+        max_retry_delay,
+        idempotence_cache: check.at_least_one("IdempotenceCacheSize", options.idempotence_cache_size, 8_192),
+        idempotence_version: version.unwrap_or_else(|| "1".to_owned()),
+        idempotence_ttl: check.span(
+            "IdempotenceTtl",
+            options.idempotence_ttl,
+            day * 7,
+            seconds(60),
+            Duration::MAX,
+        ),
+        client_rack: check.text("ClientRack", options.client_rack),
+        instance_id: check.text("GroupInstanceId", options.group_instance_id),
+        session_timeout: check.span(
+            "SessionTimeout",
+            options.session_timeout,
+            seconds(45),
+            seconds(1),
+            MAX_SHUTDOWN,
+        ),
+        isolation: options.isolation_level.unwrap_or_default(),
+        compression: options.compression.unwrap_or_default(),
+        partitioner: options.partitioner.unwrap_or_default(),
+        group_id: group_id.map(Arc::from),
+    };
+    if check.problems.is_empty() { Ok(checked) } else { Err(ConfigError { problems: check.problems }) }
+}
+
+/// Real servers, or the name of an in-process cluster.
+fn cluster(check: &mut Check, servers: Option<Vec<String>>, mock: bool) -> (Vec<String>, Option<String>) {
+    let servers = servers.unwrap_or_default();
+    let named = servers.first().and_then(|first| first.strip_prefix("mock://"));
+    if let Some(name) = named {
+        if name.is_empty() || servers.len() > 1 {
+            check.wrong("BootstrapServers", "`mock://name` needs a name and stands alone");
+        }
+        let name = name.to_owned();
+        return (Vec::new(), Some(name));
+    }
+    if mock {
+        let name = if servers.is_empty() { MOCK_CLUSTER.to_owned() } else { servers.join(",") };
+        return (Vec::new(), Some(name));
+    }
+    if servers.is_empty() {
+        check.wrong("BootstrapServers", "required, for example `localhost:9092`");
+    }
+    for server in &servers {
+        let good = server.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty()
+                && !host.contains(char::is_whitespace)
+                && port.parse::<u16>().is_ok_and(|p| p > 0)
+        });
+        if !good {
+            check.wrong(
+                "BootstrapServers",
+                format!("`{server}` is not `host:port` with a port from 1 to 65535"),
+            );
+        }
+    }
+    (servers, None)
+}
+
+/// What is wrong with a topic's name, if anything.
+pub(crate) fn wrong_topic(topic: &str) -> Option<String> {
+    if topic.starts_with('^') {
+        return Some(format!("`{topic}`: topics by pattern are not in this version; list the names"));
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let good = !topic.is_empty()
+        && topic.len() <= MAX_TOPIC_NAME
+        && topic.chars().all(legal)
+        && !matches!(topic, "." | "..");
+    (!good).then(|| {
+        format!("`{topic}` is not a topic name: 1 to {MAX_TOPIC_NAME} letters, digits, `.`, `_` and `-`")
+    })
+}
+
+fn distinct(mut topics: Vec<String>) -> Vec<Arc<str>> {
+    topics.sort();
+    topics.dedup();
+    topics.into_iter().map(Arc::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(options: Options) -> Vec<String> {
+        match check(options, vec![]) {
+            Ok(_) => vec![],
+            Err(error) => error.problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn with(pairs: &[(&str, &str)]) -> Options {
+        let mut options = Options::default();
+        for (name, text) in pairs {
+            options.set(name, text).unwrap();
+        }
+        options
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let checked = check(with(&[("Mock", "true"), ("GroupId", "g")]), vec![]).unwrap();
+        assert_eq!((checked.max_concurrency, checked.max_uncommitted), (32, 64));
+        assert_eq!(checked.timeout, Duration::from_secs(240));
+        assert_eq!(checked.send_timeout, Some(Duration::from_secs(30)));
+        assert_eq!(checked.fetch_buffer, 64 << 20);
+        assert_eq!((checked.idempotence_cache, checked.idempotence_ttl.as_secs()), (8_192, 7 * 86_400));
+        assert_eq!(checked.source_system.as_ref(), "g");
+        assert_eq!(checked.mock.as_deref(), Some(MOCK_CLUSTER));
+    }
+
+    #[test]
+    fn one_error_lists_every_problem_by_option_and_variable() {
+        let options = with(&[
+            ("BootstrapServers", "nohost, b:9092, c:99999"),
+            ("MaxConcurrency", "0"),
+            ("IdempotenceCacheSize", "0"),
+            ("ProbePort", "8000"),
+            ("SendTimeout", "0s"),
+            ("RetryBase", "10m"),
+            ("SubscribedTopics", "ok, not ok, ^pattern"),
+            ("Mode", "low-latency"),
+            ("SaslPassword", "hunter2"),
+        ]);
+        let problems = problems(options);
+        for expected in [
+            "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `nohost`",
+            "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `c:99999`",
+            "MaxConcurrency (PROSODY_MAX_CONCURRENCY): must be at least 1",
+            "IdempotenceCacheSize (PROSODY_IDEMPOTENCE_CACHE_SIZE): must be at least 1",
+            "ProbePort (PROSODY_PROBE_PORT): this version",
+            "SendTimeout (PROSODY_SEND_TIMEOUT): must be longer than 0",
+            "RetryBase (PROSODY_RETRY_BASE): must not be longer",
+            "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
+            "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `^pattern`",
+            "Mode (PROSODY_MODE): this version",
+            "SaslPassword (PROSODY_SASL_PASSWORD): this version",
+        ] {
+            assert!(
+                problems.iter().any(|problem| problem.starts_with(expected)),
+                "{expected} in {problems:#?}"
+            );
+        }
+        assert_eq!(problems.len(), 11, "{problems:#?}");
+        assert!(!problems.concat().contains("hunter2"), "a secret never prints");
+    }
+
+    #[test]
+    fn values_that_ask_for_nothing_are_accepted_for_features_that_do_not_exist() {
+        for (name, off) in
+            [("ProbePort", "0"), ("ProbePort", "none"), ("DeferEnabled", "false"), ("Log", "debug")]
+        {
+            assert_eq!(
+                problems(with(&[("Mock", "true"), (name, off)])),
+                Vec::<String>::new(),
+                "{name}={off}"
+            );
+        }
+        assert_eq!(problems(with(&[("Mock", "true"), ("DeferEnabled", "true")])).len(), 1);
+    }
+
+    #[test]
+    fn a_mock_cluster_is_named_by_its_bootstrap_text() {
+        let name = |pairs: &[(&str, &str)]| check(with(pairs), vec![]).unwrap().mock;
+        assert_eq!(name(&[("BootstrapServers", "mock://blue")]).as_deref(), Some("blue"));
+        assert_eq!(name(&[("BootstrapServers", "a:1"), ("Mock", "true")]).as_deref(), Some("a:1"));
+        assert_eq!(name(&[("BootstrapServers", "a:1")]), None);
+    }
+
+    #[test]
+    fn without_a_bound_is_only_for_sends() {
+        let mut options = with(&[("Mock", "true"), ("SendTimeout", "none")]);
+        assert_eq!(check(options.clone(), vec![]).unwrap().send_timeout, None);
+        options.stall_threshold = Some(Duration::MAX);
+        assert_eq!(problems(options).len(), 1);
+    }
+}

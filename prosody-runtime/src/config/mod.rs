@@ -1,0 +1,20 @@
+//! How does a user configure a client? Explicit option, then environment variable, then default.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `table.rs` | which options exist, under which names, with which defaults and rules? |
+//! | `options.rs` | what did the user set, in text or in code? |
+//! | `env.rs` | which variables does an environment hold, and which are misspelled? |
+//! | `checked.rs` | is all of it usable together? |
+//! | `duration.rs` | how do people write durations and sizes? |
+
+mod checked;
+mod duration;
+mod env;
+mod options;
+mod table;
+
+pub(crate) use checked::{Checked, check};
+pub(crate) use env::read as read_environment;
+pub use options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};

@@ -1,0 +1,215 @@
+//! What did the user set, in text or in code?
+
+use std::time::Duration;
+
+use super::duration::{parse_duration, parse_size};
+use super::table::{Field, OPTIONS, OptionSpec, Problem, Support};
+
+/// What happens to an event whose handler fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Retried until it succeeds; nothing is given up for a transient error.
+    #[default]
+    Pipeline,
+    /// A few retries, then the failure topic.
+    LowLatency,
+    /// Logged and skipped.
+    BestEffort,
+}
+
+/// How record batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip: slow and small.
+    Gzip,
+    /// Snappy in xerial framing.
+    Snappy,
+    /// LZ4 frames.
+    #[default]
+    Lz4,
+    /// zstd.
+    Zstd,
+}
+
+/// How a key chooses its partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partitioner {
+    /// CRC32, which .NET and C clients use.
+    #[default]
+    Crc32,
+    /// murmur2, which Java clients use.
+    Murmur2,
+}
+
+/// Which records of transactions are seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Only those of committed transactions.
+    #[default]
+    ReadCommitted,
+    /// All.
+    ReadUncommitted,
+}
+
+/// Everything a user may set. `None` falls back to the environment variable and then to the default; [`OPTIONS`] and
+/// CONFIGURATION.md describe each. `Duration::MAX` stands for `none` where that is allowed.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the table of options documents each field once")]
+pub struct Options {
+    pub bootstrap_servers: Option<Vec<String>>,
+    pub group_id: Option<String>,
+    pub subscribed_topics: Option<Vec<String>>,
+    pub allowed_events: Option<Vec<String>>,
+    pub source_system: Option<String>,
+    pub mode: Option<Mode>,
+    pub mock: Option<bool>,
+    pub max_concurrency: Option<u32>,
+    pub max_uncommitted: Option<u32>,
+    pub timeout: Option<Duration>,
+    pub stall_threshold: Option<Duration>,
+    pub shutdown_timeout: Option<Duration>,
+    pub commit_interval: Option<Duration>,
+    pub poll_interval: Option<Duration>,
+    pub subscribe_timeout: Option<Duration>,
+    pub fetch_buffer_size: Option<u64>,
+    pub send_timeout: Option<Duration>,
+    pub retry_base: Option<Duration>,
+    pub max_retry_delay: Option<Duration>,
+    pub idempotence_cache_size: Option<u32>,
+    pub idempotence_version: Option<String>,
+    pub idempotence_ttl: Option<Duration>,
+    pub client_rack: Option<String>,
+    pub group_instance_id: Option<String>,
+    pub session_timeout: Option<Duration>,
+    pub isolation_level: Option<IsolationLevel>,
+    pub compression: Option<Compression>,
+    pub partitioner: Option<Partitioner>,
+    /// Options in text whose feature does not exist yet, by name, with whether the value asks for more than "off".
+    pub(crate) unsupported: Vec<&'static str>,
+}
+
+impl Options {
+    /// Sets one option from text, by its name (`MaxConcurrency`) or its variable (`PROSODY_MAX_CONCURRENCY`). Blank
+    /// text unsets it.
+    ///
+    /// # Errors
+    /// A [`Problem`] that names the option when it does not exist or the text does not fit it. Limits and
+    /// combinations are checked when the client is built.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), Problem> {
+        let Some(spec) = OptionSpec::find(name) else {
+            return Err(Problem::unknown(name));
+        };
+        self.put(spec, text).map_err(|why| spec.problem(why))
+    }
+
+    pub(crate) fn put(&mut self, spec: &'static OptionSpec, text: &str) -> Result<(), String> {
+        let text = text.trim();
+        if let Support::OffOnly(off) = spec.support {
+            self.unsupported.retain(|name| *name != spec.name);
+            if !text.is_empty() && !off.iter().any(|value| value.eq_ignore_ascii_case(text)) {
+                self.unsupported.push(spec.name);
+            }
+        }
+        let given = (!text.is_empty()).then_some(text);
+        match spec.field {
+            Field::Text(of) => *of(self) = given.map(str::to_owned),
+            Field::List(of) => *of(self) = given.map(list),
+            Field::Flag(of) => *of(self) = given.map(flag).transpose()?,
+            Field::Count(of) => *of(self) = given.map(count).transpose()?,
+            Field::Size(of) => *of(self) = given.map(parse_size).transpose()?,
+            Field::Duration(of) => *of(self) = given.map(parse_duration).transpose()?,
+            Field::Bound(of) => *of(self) = given.map(bound).transpose()?,
+            Field::Mode(of) => *of(self) = given.map(|text| choice(text, MODES)).transpose()?,
+            Field::Isolation(of) => *of(self) = given.map(|text| choice(text, ISOLATION)).transpose()?,
+            Field::Compression(of) => *of(self) = given.map(|text| choice(text, COMPRESSIONS)).transpose()?,
+            Field::Partitioner(of) => *of(self) = given.map(|text| choice(text, PARTITIONERS)).transpose()?,
+            Field::Missing => {}
+        }
+        Ok(())
+    }
+
+    /// Takes from `fallback` what is not set here.
+    pub(crate) fn or(mut self, mut fallback: Options) -> Options {
+        for spec in OPTIONS {
+            match spec.field {
+                Field::Text(of) => fill(of, &mut self, &mut fallback),
+                Field::List(of) => fill(of, &mut self, &mut fallback),
+                Field::Flag(of) => fill(of, &mut self, &mut fallback),
+                Field::Count(of) => fill(of, &mut self, &mut fallback),
+                Field::Size(of) => fill(of, &mut self, &mut fallback),
+                Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
+                Field::Mode(of) => fill(of, &mut self, &mut fallback),
+                Field::Isolation(of) => fill(of, &mut self, &mut fallback),
+                Field::Compression(of) => fill(of, &mut self, &mut fallback),
+                Field::Partitioner(of) => fill(of, &mut self, &mut fallback),
+                Field::Missing => {
+                    if fallback.unsupported.contains(&spec.name) && !self.unsupported.contains(&spec.name) {
+                        self.unsupported.push(spec.name);
+                    }
+                }
+            }
+        }
+        self
+    }
+}
+
+fn fill<T>(of: fn(&mut Options) -> &mut Option<T>, into: &mut Options, from: &mut Options) {
+    if of(into).is_none() {
+        *of(into) = of(from).take();
+    }
+}
+
+/// A choice's words, the first of which is the one documentation uses.
+type Words<T> = &'static [(&'static [&'static str], T)];
+
+const MODES: Words<Mode> = &[
+    (&["pipeline"], Mode::Pipeline),
+    (&["low-latency", "low_latency", "lowlatency"], Mode::LowLatency),
+    (&["best-effort", "best_effort", "besteffort"], Mode::BestEffort),
+];
+const ISOLATION: Words<IsolationLevel> = &[
+    (&["read_committed", "read-committed"], IsolationLevel::ReadCommitted),
+    (&["read_uncommitted", "read-uncommitted"], IsolationLevel::ReadUncommitted),
+];
+const COMPRESSIONS: Words<Compression> = &[
+    (&["none"], Compression::None),
+    (&["gzip"], Compression::Gzip),
+    (&["snappy"], Compression::Snappy),
+    (&["lz4"], Compression::Lz4),
+    (&["zstd"], Compression::Zstd),
+];
+const PARTITIONERS: Words<Partitioner> =
+    &[(&["crc32"], Partitioner::Crc32), (&["murmur2"], Partitioner::Murmur2)];
+
+fn choice<T: Copy>(text: &str, words: Words<T>) -> Result<T, String> {
+    let wanted = text.to_ascii_lowercase();
+    words.iter().find(|(names, _)| names.contains(&wanted.as_str())).map(|(_, value)| *value).ok_or_else(
+        || {
+            let known: Vec<&str> = words.iter().filter_map(|(names, _)| names.first().copied()).collect();
+            format!("`{text}` is not one of {}", known.join(", "))
+        },
+    )
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(format!("`{text}` is neither `true` nor `false`")),
+    }
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
+}
+
+fn bound(text: &str) -> Result<Duration, String> {
+    if text.eq_ignore_ascii_case("none") { Ok(Duration::MAX) } else { parse_duration(text) }
+}

@@ -1,0 +1,509 @@
+//! Which options exist, under which names, with which defaults and rules? The one table: the environment, text
+//! options of bindings, error messages and CONFIGURATION.md all come from it.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+
+/// Where an option's value lives, and so how its text is read.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    Text(fn(&mut Options) -> &mut Option<String>),
+    List(fn(&mut Options) -> &mut Option<Vec<String>>),
+    Flag(fn(&mut Options) -> &mut Option<bool>),
+    Count(fn(&mut Options) -> &mut Option<u32>),
+    Size(fn(&mut Options) -> &mut Option<u64>),
+    Duration(fn(&mut Options) -> &mut Option<Duration>),
+    /// A duration or `none`, which is `Duration::MAX`.
+    Bound(fn(&mut Options) -> &mut Option<Duration>),
+    Mode(fn(&mut Options) -> &mut Option<Mode>),
+    Isolation(fn(&mut Options) -> &mut Option<IsolationLevel>),
+    Compression(fn(&mut Options) -> &mut Option<Compression>),
+    Partitioner(fn(&mut Options) -> &mut Option<Partitioner>),
+    /// The feature does not exist yet.
+    Missing,
+}
+
+/// Whether this version has the option's feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Yes.
+    Full,
+    /// Not yet. Only the listed values, which ask for nothing, are accepted; building refuses any other by name.
+    OffOnly(&'static [&'static str]),
+    /// Read by the program around this crate; accepted and ignored here.
+    Elsewhere,
+}
+
+/// One option.
+#[derive(Clone, Copy)]
+pub struct OptionSpec {
+    /// Its name in code, as .NET writes it.
+    pub name: &'static str,
+    /// Its environment variable.
+    pub variable: &'static str,
+    /// Its default, as documentation writes it.
+    pub default: &'static str,
+    /// What values are allowed.
+    pub rule: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Whether this version has its feature.
+    pub support: Support,
+    pub(crate) field: Field,
+}
+
+impl OptionSpec {
+    /// The option of that name or variable; letter case does not matter.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static OptionSpec> {
+        OPTIONS.iter().find(|spec| {
+            spec.name.eq_ignore_ascii_case(name)
+                || (!spec.variable.is_empty() && spec.variable.eq_ignore_ascii_case(name))
+        })
+    }
+
+    pub(crate) fn problem(&self, why: impl Into<String>) -> Problem {
+        Problem { option: self.name.to_owned(), variable: self.variable.to_owned(), why: why.into() }
+    }
+}
+
+impl fmt::Debug for OptionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.variable)
+    }
+}
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The option's name in code.
+    pub option: String,
+    /// Its environment variable; empty for an unknown option.
+    pub variable: String,
+    /// What is wrong and what would be right.
+    pub why: String,
+}
+
+impl Problem {
+    pub(crate) fn unknown(name: &str) -> Problem {
+        let why = "there is no such option".to_owned();
+        Problem { option: name.to_owned(), variable: String::new(), why }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.variable.as_str() {
+            "" => write!(f, "{}: {}", self.option, self.why),
+            variable => write!(f, "{} ({variable}): {}", self.option, self.why),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, in one error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Never empty.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration cannot be used:")?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n- {problem}"))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Every option, in the order in which CONFIGURATION.md lists them.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "BootstrapServers",
+        variable: "PROSODY_BOOTSTRAP_SERVERS",
+        default: "required unless mock",
+        rule: "comma-separated `host:port`; in mock mode any text, which names the cluster",
+        doc: "Brokers to ask first; the rest of the cluster is learned from them.",
+        support: Support::Full,
+        field: Field::List(|o| &mut o.bootstrap_servers),
+    },
+    OptionSpec {
+        name: "GroupId",
+        variable: "PROSODY_GROUP_ID",
+        default: "required to subscribe",
+        rule: "not blank",
+        doc: "The consumer group, usually the application's name.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.group_id),
+    },
+    OptionSpec {
+        name: "SubscribedTopics",
+        variable: "PROSODY_SUBSCRIBED_TOPICS",
+        default: "required to subscribe",
+        rule: "comma-separated topic names of at most 249 letters, digits, `.`, `_` and `-`",
+        doc: "Topics to consume.",
+        support: Support::Full,
+        field: Field::List(|o| &mut o.subscribed_topics),
+    },
+    OptionSpec {
+        name: "AllowedEvents",
+        variable: "PROSODY_ALLOWED_EVENTS",
+        default: "all",
+        rule: "comma-separated prefixes",
+        doc: "Messages whose top-level string `type` starts with none of the prefixes are skipped; messages without \
+              one are processed.",
+        support: Support::Full,
+        field: Field::List(|o| &mut o.allowed_events),
+    },
+    OptionSpec {
+        name: "SourceSystem",
+        variable: "PROSODY_SOURCE_SYSTEM",
+        default: "the group id",
+        rule: "not blank",
+        doc: "Written to the `source-system` header of every sent message. Messages whose header equals the group id \
+              are skipped, so set it to another value to consume what you send.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.source_system),
+    },
+    missing("Subsystem", "PROSODY_SUBSYSTEM", "none", "Names the readers of published keyed state.", &[]),
+    OptionSpec {
+        name: "Mode",
+        variable: "PROSODY_MODE",
+        default: "pipeline",
+        rule: "`pipeline`; `low-latency` and `best-effort` are not in this version",
+        doc: "What happens to an event whose handler fails: pipeline retries it until it succeeds.",
+        support: Support::Full,
+        field: Field::Mode(|o| &mut o.mode),
+    },
+    OptionSpec {
+        name: "Mock",
+        variable: "PROSODY_MOCK",
+        default: "false",
+        rule: "`true` or `false`",
+        doc: "Use a broker inside this process instead of a real one. Clients of one process whose bootstrap servers \
+              are equal share it.",
+        support: Support::Full,
+        field: Field::Flag(|o| &mut o.mock),
+    },
+    OptionSpec {
+        name: "MaxConcurrency",
+        variable: "PROSODY_MAX_CONCURRENCY",
+        default: "32",
+        rule: "≥ 1",
+        doc: "Handlers that run at once, over all partitions.",
+        support: Support::Full,
+        field: Field::Count(|o| &mut o.max_concurrency),
+    },
+    OptionSpec {
+        name: "MaxUncommitted",
+        variable: "PROSODY_MAX_UNCOMMITTED",
+        default: "64",
+        rule: "≥ 1",
+        doc: "Messages of one partition in progress at once: running, queued behind their key, or waiting for a retry.",
+        support: Support::Full,
+        field: Field::Count(|o| &mut o.max_uncommitted),
+    },
+    OptionSpec {
+        name: "Timeout",
+        variable: "PROSODY_TIMEOUT",
+        default: "80 % of StallThreshold",
+        rule: "> 0",
+        doc: "How long one attempt of a handler may run before it is asked to cancel.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.timeout),
+    },
+    OptionSpec {
+        name: "StallThreshold",
+        variable: "PROSODY_STALL_THRESHOLD",
+        default: "5m",
+        rule: "> 0",
+        doc: "A partition with unfinished work of which nothing finished for this long counts as stalled.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.stall_threshold),
+    },
+    OptionSpec {
+        name: "ShutdownTimeout",
+        variable: "PROSODY_SHUTDOWN_TIMEOUT",
+        default: "30s",
+        rule: "> 0, at most 1h",
+        doc: "How long running handlers may go on when their partition is given up. They are asked to cancel after \
+              80 % of it and abandoned at its end.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.shutdown_timeout),
+    },
+    OptionSpec {
+        name: "CommitInterval",
+        variable: "PROSODY_COMMIT_INTERVAL",
+        default: "1s",
+        rule: "> 0",
+        doc: "How often finished offsets are committed. They are also committed whenever a partition is given up.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.commit_interval),
+    },
+    OptionSpec {
+        name: "PollInterval",
+        variable: "PROSODY_POLL_INTERVAL",
+        default: "100ms",
+        rule: "> 0, at most 10s",
+        doc: "How long a broker may hold back a fetch that has nothing to return.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.poll_interval),
+    },
+    missing(
+        "ProbePort",
+        "PROSODY_PROBE_PORT",
+        "none",
+        "Port of the health and metrics page.",
+        &["0", "none"],
+    ),
+    missing("ProbeAddress", "PROSODY_PROBE_ADDRESS", "all interfaces", "Address of the health page.", &[]),
+    missing(
+        "ProbeDetails",
+        "PROSODY_PROBE_DETAILS",
+        "false",
+        "Whether the health page shows keys.",
+        &["false"],
+    ),
+    OptionSpec {
+        name: "SubscribeTimeout",
+        variable: "PROSODY_SUBSCRIBE_TIMEOUT",
+        default: "30s",
+        rule: "> 0",
+        doc: "How long subscribing may look for the cluster before it fails.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.subscribe_timeout),
+    },
+    OptionSpec {
+        name: "FetchBufferSize",
+        variable: "PROSODY_FETCH_BUFFER_SIZE",
+        default: "64MiB",
+        rule: "≥ 1 MiB",
+        doc: "Memory for fetched records of all partitions together, counted decompressed.",
+        support: Support::Full,
+        field: Field::Size(|o| &mut o.fetch_buffer_size),
+    },
+    missing(
+        "FailureTopic",
+        "PROSODY_FAILURE_TOPIC",
+        "none",
+        "Where low-latency mode sends what failed.",
+        &[],
+    ),
+    OptionSpec {
+        name: "SendTimeout",
+        variable: "PROSODY_SEND_TIMEOUT",
+        default: "30s",
+        rule: "> 0 or `none`",
+        doc: "How long a send may take, retries included. `none` waits without bound.",
+        support: Support::Full,
+        field: Field::Bound(|o| &mut o.send_timeout),
+    },
+    missing("MaxRetries", "PROSODY_MAX_RETRIES", "3", "Retries in low-latency mode.", &[]),
+    OptionSpec {
+        name: "RetryBase",
+        variable: "PROSODY_RETRY_BASE",
+        default: "20ms",
+        rule: "> 0, at most MaxRetryDelay",
+        doc: "The n-th retry of an event waits a random time up to this × 2ⁿ.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.retry_base),
+    },
+    OptionSpec {
+        name: "MaxRetryDelay",
+        variable: "PROSODY_RETRY_MAX_DELAY",
+        default: "5m",
+        rule: "> 0, at least RetryBase",
+        doc: "The longest wait between two attempts at an event.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.max_retry_delay),
+    },
+    missing("DeferEnabled", "PROSODY_DEFER_ENABLED", "false", "Moves failing keys to timers.", &["false"]),
+    missing("DeferBase", "PROSODY_DEFER_BASE", "1s", "First wait of a deferred event.", &[]),
+    missing("DeferMaxDelay", "PROSODY_DEFER_MAX_DELAY", "1d", "Longest wait of a deferred event.", &[]),
+    missing(
+        "DeferFailureThreshold",
+        "PROSODY_DEFER_FAILURE_THRESHOLD",
+        "0.9",
+        "Share of failures that stops deferral.",
+        &[],
+    ),
+    missing("DeferFailureWindow", "PROSODY_DEFER_FAILURE_WINDOW", "5m", "Window of that share.", &[]),
+    missing(
+        "DeferMaxRetries",
+        "PROSODY_DEFER_MAX_RETRIES",
+        "none",
+        "Retries of a deferred event.",
+        &["none"],
+    ),
+    missing(
+        "MonopolizationEnabled",
+        "PROSODY_MONOPOLIZATION_ENABLED",
+        "false",
+        "Rejects keys that take most of the time.",
+        &["false"],
+    ),
+    missing("MonopolizationThreshold", "PROSODY_MONOPOLIZATION_THRESHOLD", "0.9", "Share of the time.", &[]),
+    missing("MonopolizationWindow", "PROSODY_MONOPOLIZATION_WINDOW", "5m", "Window of that share.", &[]),
+    missing(
+        "SchedulerFailureWeight",
+        "PROSODY_SCHEDULER_FAILURE_WEIGHT",
+        "0.3",
+        "Share of execution time for retries.",
+        &[],
+    ),
+    missing("SchedulerMaxWait", "PROSODY_SCHEDULER_MAX_WAIT", "2m", "Wait that gives the full boost.", &[]),
+    missing("SchedulerWaitWeight", "PROSODY_SCHEDULER_WAIT_WEIGHT", "200", "Size of that boost.", &[]),
+    OptionSpec {
+        name: "IdempotenceCacheSize",
+        variable: "PROSODY_IDEMPOTENCE_CACHE_SIZE",
+        default: "8192",
+        rule: "≥ 1",
+        doc: "Message ids remembered, to skip a message whose key and `id` were processed before.",
+        support: Support::Full,
+        field: Field::Count(|o| &mut o.idempotence_cache_size),
+    },
+    OptionSpec {
+        name: "IdempotenceVersion",
+        variable: "PROSODY_IDEMPOTENCE_VERSION",
+        default: "1",
+        rule: "not blank",
+        doc: "Change it to forget all remembered ids.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.idempotence_version),
+    },
+    OptionSpec {
+        name: "IdempotenceTtl",
+        variable: "PROSODY_IDEMPOTENCE_TTL",
+        default: "7d",
+        rule: "≥ 1m",
+        doc: "How long an id is remembered.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.idempotence_ttl),
+    },
+    missing("LoaderCacheSize", "PROSODY_LOADER_CACHE_SIZE", "64MiB", "Cache of reloaded records.", &[]),
+    missing("LoaderSeekTimeout", "PROSODY_LOADER_SEEK_TIMEOUT", "30s", "Bound on reloading a record.", &[]),
+    missing("MessageSpans", "PROSODY_MESSAGE_SPANS", "child", "How spans of messages are linked.", &[]),
+    missing("TimerSpans", "PROSODY_TIMER_SPANS", "follows_from", "How spans of timers are linked.", &[]),
+    missing("CassandraNodes", "PROSODY_CASSANDRA_NODES", "none", "Where state is kept.", &[]),
+    missing("CassandraKeyspace", "PROSODY_CASSANDRA_KEYSPACE", "prosody", "The keyspace of state.", &[]),
+    missing("CassandraUser", "PROSODY_CASSANDRA_USER", "none", "User of the store.", &[]),
+    missing("CassandraPassword", "PROSODY_CASSANDRA_PASSWORD", "none", "Password of the store.", &[]),
+    missing("CassandraDatacenter", "PROSODY_CASSANDRA_DATACENTER", "none", "Preferred datacenter.", &[]),
+    missing("CassandraRack", "PROSODY_CASSANDRA_RACK", "none", "Preferred rack.", &[]),
+    missing("CassandraRetention", "PROSODY_CASSANDRA_RETENTION", "1y", "How long state is kept.", &[]),
+    missing("CassandraReplication", "PROSODY_CASSANDRA_REPLICATION", "none", "Replication of state.", &[]),
+    missing("StateOwnedCacheSize", "PROSODY_STATE_OWNED_CACHE_SIZE", "64MiB", "Cache of owned state.", &[]),
+    missing("StateReadCacheSize", "PROSODY_STATE_READ_CACHE_SIZE", "1MiB", "Cache of published state.", &[]),
+    missing("StateReadCache", "PROSODY_STATE_READ_CACHE_TTL", "5s", "Age of cached published state.", &[]),
+    missing("TelemetryEnabled", "PROSODY_TELEMETRY_ENABLED", "false", "Emits life-cycle events.", &["false"]),
+    missing("TelemetryTopic", "PROSODY_TELEMETRY_TOPIC", "prosody.telemetry-events", "Topic of them.", &[]),
+    missing(
+        "SecurityProtocol",
+        "PROSODY_SECURITY_PROTOCOL",
+        "plaintext",
+        "Encryption and authentication.",
+        &["plaintext"],
+    ),
+    missing("SaslMechanism", "PROSODY_SASL_MECHANISM", "none", "How to authenticate.", &[]),
+    missing("SaslUsername", "PROSODY_SASL_USERNAME", "none", "User of the brokers.", &[]),
+    missing("SaslPassword", "PROSODY_SASL_PASSWORD", "none", "Password of the brokers.", &[]),
+    missing(
+        "SaslOauthTokenEndpoint",
+        "PROSODY_SASL_OAUTH_TOKEN_ENDPOINT",
+        "none",
+        "Where tokens come from.",
+        &[],
+    ),
+    missing("SaslOauthClientId", "PROSODY_SASL_OAUTH_CLIENT_ID", "none", "Client id for tokens.", &[]),
+    missing("SaslOauthClientSecret", "PROSODY_SASL_OAUTH_CLIENT_SECRET", "none", "Secret for tokens.", &[]),
+    missing("SaslOauthScope", "PROSODY_SASL_OAUTH_SCOPE", "none", "Scope of tokens.", &[]),
+    missing("SslCaLocation", "PROSODY_SSL_CA_LOCATION", "platform roots", "Trusted certificates.", &[]),
+    missing("SslCertificateLocation", "PROSODY_SSL_CERTIFICATE_LOCATION", "none", "Our certificate.", &[]),
+    missing("SslKeyLocation", "PROSODY_SSL_KEY_LOCATION", "none", "Our private key.", &[]),
+    missing("SslKeyPassword", "PROSODY_SSL_KEY_PASSWORD", "none", "Password of that key.", &[]),
+    OptionSpec {
+        name: "ClientRack",
+        variable: "PROSODY_CLIENT_RACK",
+        default: "none",
+        rule: "not blank",
+        doc: "Where this process runs; brokers may then serve reads from a replica in the same place (KIP-392).",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.client_rack),
+    },
+    OptionSpec {
+        name: "GroupInstanceId",
+        variable: "PROSODY_GROUP_INSTANCE_ID",
+        default: "none",
+        rule: "not blank, unique in the group",
+        doc: "Makes the member static (KIP-345): it keeps its partitions over a restart and does not leave on close.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.group_instance_id),
+    },
+    missing("GroupProtocol", "PROSODY_GROUP_PROTOCOL", "classic", "Group protocol.", &["auto", "classic"]),
+    OptionSpec {
+        name: "SessionTimeout",
+        variable: "PROSODY_SESSION_TIMEOUT",
+        default: "45s",
+        rule: "≥ 1s, within the broker's limits",
+        doc: "A member not heard of for this long loses its partitions.",
+        support: Support::Full,
+        field: Field::Duration(|o| &mut o.session_timeout),
+    },
+    OptionSpec {
+        name: "IsolationLevel",
+        variable: "PROSODY_ISOLATION_LEVEL",
+        default: "read_committed",
+        rule: "`read_committed` or `read_uncommitted`",
+        doc: "Whether records of open and aborted transactions are consumed.",
+        support: Support::Full,
+        field: Field::Isolation(|o| &mut o.isolation_level),
+    },
+    OptionSpec {
+        name: "Compression",
+        variable: "PROSODY_COMPRESSION",
+        default: "lz4",
+        rule: "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
+        doc: "How sent batches are compressed.",
+        support: Support::Full,
+        field: Field::Compression(|o| &mut o.compression),
+    },
+    OptionSpec {
+        name: "Partitioner",
+        variable: "PROSODY_PARTITIONER",
+        default: "crc32",
+        rule: "`crc32` or `murmur2`",
+        doc: "How a key chooses its partition: as .NET and C clients do, or as Java clients do.",
+        support: Support::Full,
+        field: Field::Partitioner(|o| &mut o.partitioner),
+    },
+    missing(
+        "AcceptPartitionGrowth",
+        "PROSODY_ACCEPT_PARTITION_GROWTH",
+        "false",
+        "Accepts new partitions.",
+        &["false"],
+    ),
+    OptionSpec {
+        name: "Log",
+        variable: "PROSODY_LOG",
+        default: "info",
+        rule: "a `tracing` filter",
+        doc: "Which log lines are written. Read by the program around this crate, not by the crate.",
+        support: Support::Elsewhere,
+        field: Field::Missing,
+    },
+];
+
+/// An option whose feature this version does not have; `off` are the values that ask for nothing.
+const fn missing(
+    name: &'static str,
+    variable: &'static str,
+    default: &'static str,
+    doc: &'static str,
+    off: &'static [&'static str],
+) -> OptionSpec {
+    let rule = "not in this version";
+    OptionSpec { name, variable, default, rule, doc, support: Support::OffOnly(off), field: Field::Missing }
+}
