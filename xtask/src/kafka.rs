@@ -1,9 +1,246 @@
-//! How does a real Apache Kafka start and stop?
+//! How does a real Apache Kafka start and stop? KRaft on this machine's JDK, jars from Maven Central, data under
+//! `target/xtask/kafka/`, several clusters at once on different ports.
+//!
+//! `cargo xtask kafka start` leaves its servers running and finds them again by their pid files. A [`Cluster`] belongs
+//! to a test run: it ends with the run, however that ends.
 
-use crate::Outcome;
+mod jars;
+mod node;
+mod probe;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
 use crate::args::Args;
+use crate::leash::{self, Leashed};
+use crate::progress::{doing, say};
+use crate::{Outcome, run};
+pub(crate) use jars::Version;
+use node::Node;
 
-pub(crate) fn command(args: Args) -> Outcome {
+/// From the first process to an answer to Metadata that names every broker.
+const START_DEADLINE: Duration = Duration::from_secs(90);
+/// A clean shutdown moves leaders and flushes logs; after this the process is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// Where a person expects a Kafka.
+const DEFAULT_PORT: u16 = 9092;
+/// Brokers and controllers on one machine share two cores and its memory.
+const MAX_BROKERS: u16 = 9;
+
+/// `cargo xtask kafka start|stop|status`
+pub(crate) fn command(mut args: Args) -> Outcome {
+    let version = args.value("--version")?;
+    let port: Option<u16> = args.number("--port")?;
+    let brokers: Option<u16> = args.number("--brokers")?;
+    let verb = args.word();
     args.end()?;
-    Err("no server yet".to_owned())
+    match verb.as_deref() {
+        Some("start") => start(
+            Version::named(version.as_deref().unwrap_or("4"))?,
+            brokers.unwrap_or(1),
+            port.unwrap_or(DEFAULT_PORT),
+        ),
+        Some("stop") => stop(version.as_deref(), port),
+        Some("status") => status(),
+        _ => Err("kafka start, kafka stop or kafka status?".to_owned()),
+    }
+}
+
+fn start(version: Version, brokers: u16, port: u16) -> Outcome {
+    let nodes = prepare(version, brokers, port)?;
+    for node in &nodes {
+        node.start_detached()?;
+    }
+    let ready = wait_ready(&nodes, |node| node.pid().is_some());
+    if let Err(why) = ready {
+        end(&nodes);
+        return Err(why);
+    }
+    say(&format!("Kafka {} is ready: {}", version.full, bootstrap(&nodes)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stop(version: Option<&str>, port: Option<u16>) -> Outcome {
+    let version = version.map(Version::named).transpose()?;
+    for (folder, nodes) in known()? {
+        let chosen = version.is_none_or(|version| folder.starts_with(&format!("{}-", version.full)))
+            && port.is_none_or(|port| folder.ends_with(&format!("-{port}")));
+        if chosen && nodes.iter().any(|node| node.pid().is_some()) {
+            doing(&format!("stopping {folder}"));
+            end(&nodes);
+            say(&format!("Kafka {folder} has stopped"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status() -> Outcome {
+    let mut running = false;
+    for (folder, nodes) in known()? {
+        let up: Vec<Node> = nodes.into_iter().filter(|node| node.pid().is_some()).collect();
+        if !up.is_empty() {
+            running = true;
+            say(&format!("Kafka {folder}: {} broker(s) at {}", up.len(), bootstrap(&up)));
+        }
+    }
+    if !running {
+        say("no Kafka is running");
+    }
+    Ok(if running { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A cluster of a test run.
+pub(crate) struct Cluster {
+    pub(crate) version: Version,
+    nodes: Vec<Node>,
+    running: Vec<Option<Leashed>>,
+}
+
+impl Cluster {
+    /// Starts `brokers` empty brokers on `port` and the ports after it, and waits until all answer.
+    pub(crate) fn start(version: Version, brokers: u16, port: u16) -> Result<Cluster, String> {
+        let nodes = prepare(version, brokers, port)?;
+        let running = nodes.iter().map(|node| node.start_leashed().map(Some)).collect::<Result<_, _>>()?;
+        let cluster = Cluster { version, nodes, running };
+        wait_ready(&cluster.nodes, |node| node.pid().is_some())?;
+        Ok(cluster)
+    }
+
+    /// `host:port` of every broker, as clients take it.
+    pub(crate) fn bootstrap(&self) -> String {
+        bootstrap(&self.nodes)
+    }
+
+    /// Ends one broker cleanly; its data stays.
+    pub(crate) fn stop_broker(&mut self, at: usize) {
+        if let Some(running) = self.running.get_mut(at)
+            && let Some(mut process) = running.take()
+        {
+            process.signal("TERM");
+            let deadline = Instant::now() + STOP_DEADLINE;
+            while process.is_running() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Starts a stopped broker on its old data and waits until it answers.
+    pub(crate) fn start_broker(&mut self, at: usize) -> Result<(), String> {
+        let (Some(node), Some(running)) = (self.nodes.get(at), self.running.get_mut(at)) else {
+            return Err(format!("there is no broker {at}"));
+        };
+        *running = Some(node.start_leashed()?);
+        wait_ready(std::slice::from_ref(node), |node| node.pid().is_some())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self.running.iter().flatten() {
+            process.signal("TERM");
+        }
+        for at in 0..self.running.len() {
+            self.stop_broker(at);
+        }
+    }
+}
+
+/// Jars, folders, configuration and formatted storage of a new cluster; what an older one left there is gone.
+fn prepare(version: Version, brokers: u16, port: u16) -> Result<Vec<Node>, String> {
+    if brokers == 0 || brokers > MAX_BROKERS || port.checked_add(node::CONTROLLER_OFFSET + brokers).is_none()
+    {
+        return Err(format!(
+            "--brokers {brokers} --port {port}: between 1 and {MAX_BROKERS} brokers on free ports"
+        ));
+    }
+    crate::setup::java()?;
+    let classpath = jars::classpath(version)?;
+    let folder = run::scratch("kafka")?.join(format!("{}-{port}", version.full));
+    let nodes: Vec<Node> = (0..brokers).map(|at| Node::new(&folder, at, port)).collect();
+    if let Some(node) = nodes.iter().find(|node| node.pid().is_some() || !node.ports_are_free()) {
+        return Err(format!("port {} or its controller's is taken: `cargo xtask kafka status`", node.port));
+    }
+    let _ = fs::remove_dir_all(&folder);
+    doing(&format!("formatting the storage of Kafka {}", version.full));
+    for node in &nodes {
+        node.format(&classpath, &nodes)?;
+    }
+    Ok(nodes)
+}
+
+fn wait_ready(nodes: &[Node], alive: impl Fn(&Node) -> bool) -> Result<(), String> {
+    let deadline = Instant::now() + START_DEADLINE;
+    for node in nodes {
+        loop {
+            doing(&format!("waiting for Kafka on port {}", node.port));
+            match probe::brokers(node.port) {
+                Ok(seen) if seen >= nodes.len() => break,
+                _ if !alive(node) => {
+                    return Err(format!("Kafka on port {} ended:\n{}", node.port, node.log_tail()));
+                }
+                Ok(_) | Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
+                Ok(seen) => {
+                    return Err(format!(
+                        "Kafka on port {} knows {seen} of {} brokers",
+                        node.port,
+                        nodes.len()
+                    ));
+                }
+                Err(why) => {
+                    return Err(format!(
+                        "Kafka on port {} did not answer: {why}\n{}",
+                        node.port,
+                        node.log_tail()
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bootstrap(nodes: &[Node]) -> String {
+    nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect::<Vec<_>>().join(",")
+}
+
+/// Ends detached nodes: first all are asked, then each is waited for.
+fn end(nodes: &[Node]) {
+    for pid in nodes.iter().filter_map(Node::pid) {
+        leash::signal(pid, "TERM");
+    }
+    let deadline = Instant::now() + STOP_DEADLINE;
+    for node in nodes {
+        while let Some(pid) = node.pid() {
+            if Instant::now() > deadline {
+                leash::signal(pid, "KILL");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Every cluster that has a folder, by the folder's name `VERSION-PORT`.
+fn known() -> Result<Vec<(String, Vec<Node>)>, String> {
+    let mut found = Vec::new();
+    for cluster in folders(&run::scratch("kafka")?) {
+        let Some(name) = cluster.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+            continue;
+        };
+        let Some(port) = name.rsplit_once('-').and_then(|(_, port)| port.parse().ok()) else { continue };
+        let count = folders(&cluster).len();
+        found.push((name, (0..count).map(|at| Node::new(&cluster, at as u16, port)).collect()));
+    }
+    Ok(found)
+}
+
+fn folders(of: &PathBuf) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(of)
+        .map(|entries| {
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect()
+        })
+        .unwrap_or_default();
+    found.sort();
+    found
 }

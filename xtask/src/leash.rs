@@ -36,6 +36,11 @@ impl Leashed {
         Ok(Leashed(child))
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// The child itself, to wait for it or to take its pipes.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
