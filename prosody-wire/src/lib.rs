@@ -2,3 +2,19 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test owns its runtime and its clock"))]
 //! Kafka on the wire.
 pub mod batch;
+
+mod client;
+mod cluster;
+mod conn;
+mod error;
+mod limits;
+mod net;
+mod proto;
+mod types;
+
+pub use client::{Client, ClientConfig};
+pub use error::{DecodeError, Error, ErrorKind};
+pub use limits::Limits;
+pub use net::{BoxFuture, Connector, PipeConnector, Stream, TcpConnector};
+pub use proto::{Disposition, ErrorCode};
+pub use types::{BrokerId, Compression, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};

@@ -1,0 +1,107 @@
+//! Where does a user start? One client: its configuration, its cluster, and what is built on them.
+
+use std::sync::Arc;
+
+use prosody_base::Doors;
+
+use crate::cluster::Cluster;
+use crate::error::{Error, ErrorKind};
+use crate::limits::Limits;
+use crate::net::Connector;
+
+/// Kafka's port where an address names none.
+const DEFAULT_PORT: u16 = 9092;
+
+/// What a client needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// `host:port` of some brokers; the port defaults to 9092. At least one.
+    pub seeds: Vec<String>,
+    /// The name brokers log and count quotas by (`client.id`). Default "prosody".
+    pub client_id: String,
+    /// Every bound.
+    pub limits: Limits,
+}
+
+impl ClientConfig {
+    /// Defaults with these seeds.
+    pub fn new(seeds: impl IntoIterator<Item = impl Into<String>>) -> ClientConfig {
+        ClientConfig {
+            seeds: seeds.into_iter().map(Into::into).collect(),
+            client_id: "prosody".to_owned(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A client of one Kafka cluster. Cheap to clone; connections close when the last clone, and the last thing made from
+/// it, is dropped.
+#[derive(Clone, Debug)]
+pub struct Client {
+    cluster: Cluster,
+}
+
+impl Client {
+    /// Checks the configuration. Never touches the network: the first use does.
+    ///
+    /// # Errors
+    /// Only for the configuration: no seed, an address that is none, a client id Kafka cannot carry.
+    pub fn new(config: ClientConfig, connector: Arc<dyn Connector>, doors: Doors) -> Result<Client, Error> {
+        let wrong = |why: String| Error::new("configuring a client", ErrorKind::Config(why));
+        if config.seeds.is_empty() {
+            return Err(wrong("no bootstrap server is given".to_owned()));
+        }
+        if config.client_id.len() > 1_024 {
+            return Err(wrong("the client id is longer than 1,024 bytes".to_owned()));
+        }
+        let seeds = config.seeds.iter().map(|seed| {
+            address(seed).ok_or_else(|| wrong(format!("\"{seed}\" is not an address; expected host:port")))
+        });
+        let seeds = seeds.collect::<Result<Vec<_>, Error>>()?;
+        Ok(Client { cluster: Cluster::new(config, seeds, connector, doors) })
+    }
+
+    /// Ends every connection and task of this client. Open calls fail.
+    pub fn close(&self) {
+        self.cluster.close();
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+/// `host`, `host:port`, `[v6]:port`, each perhaps behind `SCHEME://`.
+fn address(seed: &str) -> Option<(Arc<str>, u16)> {
+    let seed = seed.trim();
+    let seed = seed.split_once("://").map_or(seed, |(_, rest)| rest);
+    let (host, port) = match seed.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').or(rest.is_empty().then_some("9092"))?)
+        }
+        None => seed.split_once(':').unwrap_or((seed, "")),
+    };
+    let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok()? };
+    let plain = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
+    (plain && port != 0).then(|| (Arc::from(host), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let read = |text| address(text).map(|(host, port)| format!("{host} {port}"));
+        assert_eq!(read("kafka:9093").as_deref(), Some("kafka 9093"));
+        assert_eq!(read(" kafka ").as_deref(), Some("kafka 9092"));
+        assert_eq!(read("PLAINTEXT://kafka:1").as_deref(), Some("kafka 1"));
+        assert_eq!(read("[::1]:9094").as_deref(), Some("::1 9094"));
+        assert_eq!(read("[::1]").as_deref(), Some("::1 9092"));
+        for wrong in ["", ":9092", "kafka:x", "kafka:70000", "kafka:0", "a b:1", "http://a/b", "[::1", "::1"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Which broker is responsible, and how is it reached? Seeds, metadata, lanes and coordinators of one client.
+//!
+//! | file | question |
+//! |---|---|
+//! | `metadata.rs` | what does the cluster look like, and which answer is newer? (pure) |
+//! | `refresher.rs` | when is metadata asked for again? (one task) |
+//! | `lanes.rs` | how is a broker reached, and what happens while it is not? |
+//! | `coordinators.rs` | which broker coordinates a group? |
+
+mod coordinators;
+mod lanes;
+mod metadata;
+mod refresher;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prosody_base::{Doors, Instant, Task};
+use tokio::sync::watch;
+
+use crate::client::ClientConfig;
+use crate::conn::Connection;
+use crate::error::{Error, ErrorKind};
+use crate::limits::Limits;
+use crate::net::Connector;
+use crate::proto::{ApiKey, ErrorCode};
+use crate::types::{BrokerId, LeaderEpoch, Topic};
+use coordinators::Coordinators;
+pub(crate) use lanes::Lane;
+use lanes::{Address, Dial, Lanes, Reach, Target, outcome};
+pub(crate) use metadata::{BrokerNode, Metadata, PartitionMetadata, TopicMetadata, node};
+use refresher::Refresher;
+
+/// Requests that may wait at the broker for minutes and hold up everything behind them.
+const LONG_REQUESTS: &[ApiKey] = &[ApiKey::JoinGroup, ApiKey::SyncGroup];
+
+/// One cluster as one client sees it. Cheap to clone; everything ends when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Arc<ClientConfig>,
+    doors: Doors,
+    seeds: Vec<Address>,
+    lanes: Arc<Lanes>,
+    metadata: watch::Sender<Arc<Metadata>>,
+    refresher: Refresher,
+    coordinators: Coordinators,
+    task: Mutex<Option<Task<()>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.lanes.close();
+    }
+}
+
+impl Cluster {
+    /// Starts the refresher; nothing is dialed before somebody asks for something.
+    pub(crate) fn new(
+        config: ClientConfig,
+        seeds: Vec<Address>,
+        connector: Arc<dyn Connector>,
+        doors: Doors,
+    ) -> Cluster {
+        let config = Arc::new(config);
+        let (metadata, _) = watch::channel(Arc::default());
+        let inner = Arc::new(Inner {
+            lanes: Arc::new(Lanes::new(connector, Arc::clone(&config), doors.clone())),
+            config,
+            seeds,
+            metadata,
+            refresher: Refresher::new(),
+            coordinators: Coordinators::default(),
+            task: Mutex::default(),
+            doors,
+        });
+        let run = refresher::run(Arc::downgrade(&inner));
+        let task = inner.doors.spawner.spawn(prosody_base::Lane::Io, run);
+        *inner.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        Cluster(inner)
+    }
+
+    /// A connection to `broker`: an open one, or the result of the one dial under way. After a failed dial the next one
+    /// waits for the backoff, so callers may simply ask again.
+    ///
+    /// # Errors
+    /// When metadata does not know the broker, or the dial failed: with the address and the cause.
+    pub(crate) async fn connection(&self, broker: BrokerId, lane: Lane) -> Result<Connection, Error> {
+        self.0.connection(broker, lane).await
+    }
+
+    /// A connection of the coordination lane for a short request; of another lane while a request waits there that may
+    /// take minutes (JoinGroup).
+    pub(crate) async fn short(&self, broker: BrokerId) -> Result<Connection, Error> {
+        self.0.short(broker).await
+    }
+
+    /// A connection to any broker: an open one, else the first that answers, known brokers before seeds.
+    ///
+    /// # Errors
+    /// When none can be reached: with every address tried and what came back.
+    pub(crate) async fn any(&self) -> Result<Connection, Error> {
+        self.0.any().await
+    }
+
+    /// A connection to the controller, or to any broker where none is known (KRaft brokers forward).
+    pub(crate) async fn controller(&self) -> Result<Connection, Error> {
+        let controller = self.metadata().controller;
+        match controller {
+            Some(broker) => self.0.short(broker).await,
+            None => self.0.any().await,
+        }
+    }
+
+    /// The broker that coordinates `group`, from memory or by one FindCoordinator request.
+    ///
+    /// # Errors
+    /// When no broker can be asked or the answer is an error, such as COORDINATOR_NOT_AVAILABLE while the offsets topic
+    /// is being created. Callers retry with a backoff.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<BrokerId, Error> {
+        coordinators::find(&self.0, group).await
+    }
+
+    /// Forgets that `broker` coordinates `group`; does nothing when somebody found another one meanwhile.
+    pub(crate) fn forget_coordinator(&self, group: &str, broker: BrokerId) {
+        self.0.coordinators.forget(group, broker);
+    }
+
+    /// What is known now.
+    pub(crate) fn metadata(&self) -> Arc<Metadata> {
+        Arc::clone(&self.0.metadata.borrow())
+    }
+
+    /// Follows what is known.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Metadata>> {
+        self.0.metadata.subscribe()
+    }
+
+    /// Keeps these topics fresh from now on, and asks at once for those not known yet.
+    pub(crate) fn track(&self, topics: &[Topic]) {
+        if self.0.refresher.track(topics) {
+            self.refresh_soon("topics to follow");
+        }
+    }
+
+    /// Stops keeping these topics fresh.
+    pub(crate) fn untrack(&self, topics: &[Topic]) {
+        self.0.refresher.untrack(topics);
+    }
+
+    /// A topic's metadata: at once when it is known, else from the next answer of a broker. Known topics are kept fresh.
+    ///
+    /// # Errors
+    /// What the broker answered (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, …) in an answer to a request
+    /// made after this call; at `deadline` a timeout, or why no broker could be asked.
+    pub(crate) async fn topic(&self, topic: &str, deadline: Instant) -> Result<Arc<TopicMetadata>, Error> {
+        if let Some(known) = self.metadata().topic(topic) {
+            return Ok(Arc::clone(known));
+        }
+        let name = Topic::from(topic);
+        let _want = self.0.refresher.want(name.clone());
+        let mut status = self.0.refresher.status();
+        let number = self.0.ask();
+        let answered = status.wait_for(|status| status.covered >= number);
+        let in_time = matches!(self.0.doors.clock.until(deadline, answered).await, Ok(Ok(_)));
+        let known = self.metadata();
+        if let Some(known) = known.topic(topic) {
+            self.0.refresher.track(&[name]);
+            return Ok(Arc::clone(known));
+        }
+        let doing = format!("looking up topic {topic}");
+        if in_time {
+            let code = known.failed.get(topic).copied();
+            return Err(Error::broker(doing, code.unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)));
+        }
+        let cause = status.borrow().error.clone();
+        Err(match cause {
+            Some(cause) => cause.during(&doing),
+            None => Error::new(doing, ErrorKind::Timeout),
+        })
+    }
+
+    /// Asks for fresh metadata. Many calls make one request; the first of a quiet period is sent at once.
+    pub(crate) fn refresh_soon(&self, why: &'static str) {
+        tracing::debug!(why, "metadata refresh asked for");
+        self.0.ask();
+    }
+
+    /// Waits for an answer to a request made after this call.
+    ///
+    /// # Errors
+    /// At `deadline`: a timeout, or why no broker could be asked.
+    pub(crate) async fn refresh(&self, deadline: Instant) -> Result<Arc<Metadata>, Error> {
+        let mut status = self.0.refresher.status();
+        let number = self.0.ask();
+        let answered = status.wait_for(|status| status.covered >= number);
+        if let Ok(Ok(_)) = self.0.doors.clock.until(deadline, answered).await {
+            return Ok(self.metadata());
+        }
+        let cause = status.borrow().error.clone();
+        Err(cause.unwrap_or_else(|| Error::new("refreshing metadata", ErrorKind::Timeout)))
+    }
+
+    /// A leader another answer hinted at, with the address of its broker when it came along (KIP-951).
+    pub(crate) fn learn_leader(
+        &self,
+        topic: &str,
+        partition: i32,
+        leader: BrokerId,
+        epoch: LeaderEpoch,
+        address: Option<BrokerNode>,
+    ) {
+        if let Some(node) = address {
+            self.0.learn_node(node);
+        }
+        let _ = self.0.learn(|known| {
+            Ok(known.with_leader(topic, partition, leader, epoch).unwrap_or_else(|| known.clone()))
+        });
+    }
+
+    /// Time, randomness, tasks.
+    pub(crate) fn doors(&self) -> &Doors {
+        &self.0.doors
+    }
+
+    /// Every bound of this client.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.config.limits
+    }
+
+    /// What the client was made with.
+    pub(crate) fn config(&self) -> &ClientConfig {
+        &self.0.config
+    }
+
+    /// Ends every connection and task. Calls that are open fail.
+    pub(crate) fn close(&self) {
+        self.0.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.lanes.close();
+    }
+}
+
+impl Inner {
+    fn ask(&self) -> u64 {
+        self.refresher.ask(self.doors.clock.now(), self.quiet())
+    }
+
+    /// After this long without a request the next one is the first of a new series.
+    fn quiet(&self) -> Duration {
+        self.config.limits.backoff_max
+    }
+
+    fn address(&self, broker: BrokerId) -> Option<Address> {
+        let known = self.metadata.borrow();
+        known.brokers.get(&broker).map(|node| (Arc::clone(&node.host), node.port))
+    }
+
+    async fn connection(&self, broker: BrokerId, lane: Lane) -> Result<Connection, Error> {
+        let Some(address) = self.address(broker) else {
+            self.ask();
+            let doing = format!("connecting to broker {broker}, which metadata does not know");
+            return Err(Error::broker(doing, ErrorCode::BROKER_NOT_AVAILABLE));
+        };
+        match self.lanes.reach(Target::Broker(broker), lane, &address) {
+            Reach::Open(connection) => Ok(connection),
+            Reach::Dialing(dial) => {
+                let result = outcome(dial).await;
+                if result.is_err() {
+                    self.ask(); // the broker may have moved
+                }
+                result
+            }
+        }
+    }
+
+    async fn short(&self, broker: BrokerId) -> Result<Connection, Error> {
+        let connection = self.connection(broker, Lane::Coordination).await?;
+        if connection.has_open(LONG_REQUESTS) {
+            return self.connection(broker, Lane::Produce).await;
+        }
+        Ok(connection)
+    }
+
+    async fn any(&self) -> Result<Connection, Error> {
+        let brokers: Vec<(Target, Address)> = {
+            let known = self.metadata.borrow();
+            let nodes = known.brokers.values();
+            nodes.map(|node| (Target::Broker(node.id), (Arc::clone(&node.host), node.port))).collect()
+        };
+        let seeds = self.seeds.iter().enumerate().map(|(at, address)| (Target::Seed(at), address.clone()));
+        let mut candidates = self.rotated(brokers);
+        candidates.extend(self.rotated(seeds.collect()));
+        for (target, address) in &candidates {
+            for lane in [Lane::Coordination, Lane::Produce] {
+                if let Some(connection) = self.lanes.open(*target, lane, address)
+                    && !connection.has_open(LONG_REQUESTS)
+                {
+                    return Ok(connection);
+                }
+            }
+        }
+        self.first_to_answer(candidates).await
+    }
+
+    /// Dials one candidate after the other; the next starts when the last failed or took its share of time, and the
+    /// first that answers wins. So a broker that swallows packets costs its share, not the whole connect timeout.
+    async fn first_to_answer(&self, candidates: Vec<(Target, Address)>) -> Result<Connection, Error> {
+        let mut finished = self.lanes.finished.subscribe();
+        let mut dials: Vec<Dial> = Vec::new();
+        let mut tried = Vec::new();
+        let mut candidates = candidates.into_iter();
+        loop {
+            let next = candidates.next();
+            let more = next.is_some();
+            if let Some((target, address)) = next {
+                // A connection that is busy with a long request does not answer; use the lane beside it.
+                let busy = |lane| {
+                    let open = self.lanes.open(target, lane, &address);
+                    open.is_some_and(|connection| connection.has_open(LONG_REQUESTS))
+                };
+                let lane = if busy(Lane::Coordination) { Lane::Produce } else { Lane::Coordination };
+                match self.lanes.reach(target, lane, &address) {
+                    Reach::Open(connection) => return Ok(connection),
+                    Reach::Dialing(dial) => dials.push(dial),
+                }
+            }
+            let share = self.doors.clock.now() + self.config.limits.dial_stagger;
+            loop {
+                finished.borrow_and_update();
+                let mut open = Vec::with_capacity(dials.len());
+                for dial in dials.drain(..) {
+                    let result = dial.borrow().clone();
+                    match result {
+                        Some(Ok(connection)) => return Ok(connection),
+                        Some(Err(error)) => tried.push(error.to_string()),
+                        None if dial.has_changed().is_err() => {}
+                        None => open.push(dial),
+                    }
+                }
+                dials = open;
+                if dials.is_empty() {
+                    break;
+                }
+                let waited = if more {
+                    self.doors.clock.until(share, finished.changed()).await.is_err()
+                } else {
+                    let _ = finished.changed().await;
+                    false
+                };
+                if waited {
+                    break;
+                }
+            }
+            if !more && dials.is_empty() {
+                return Err(Error::new("looking for a broker", ErrorKind::Unreachable { tried }));
+            }
+        }
+    }
+
+    fn rotated<T>(&self, mut items: Vec<T>) -> Vec<T> {
+        let by = self.doors.rng.below(u64::try_from(items.len()).unwrap_or(0));
+        items.rotate_left(usize::try_from(by).unwrap_or(0));
+        items
+    }
+
+    fn learn_node(&self, node: BrokerNode) {
+        let limit = self.config.limits.brokers;
+        let _ = self.learn(|known| Ok(known.with_node(node, limit).unwrap_or_else(|| known.clone())));
+    }
+
+    /// Replaces what is known; tells followers only when it changed. `true` when it did.
+    fn learn(&self, change: impl FnOnce(&Metadata) -> Result<Metadata, Error>) -> Result<bool, Error> {
+        let mut result = Ok(false);
+        self.metadata.send_if_modified(|known| match change(known) {
+            Ok(next) if next == **known => false,
+            Ok(next) => {
+                *known = Arc::new(next);
+                result = Ok(true);
+                true
+            }
+            Err(error) => {
+                result = Err(error);
+                false
+            }
+        });
+        if matches!(result, Ok(true)) {
+            let brokers: BTreeSet<BrokerId> = self.metadata.borrow().brokers.keys().copied().collect();
+            for broker in brokers {
+                if let Some(address) = self.address(broker) {
+                    self.lanes.adopt(broker, &address);
+                }
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,232 @@
+//! When is metadata asked for again, and by whom? By one task; everyone else only says that they would like it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use prosody_base::Instant;
+use tokio::sync::{Notify, watch};
+
+use super::Inner;
+use crate::error::Error;
+use crate::proto::messages::MetadataRequest;
+use crate::proto::messages::metadata_request::MetadataRequestTopic;
+use crate::proto::topic_name;
+use crate::types::Topic;
+
+/// When the next refresh is due. Pure.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    asked: bool,
+    /// No refresh before this.
+    not_before: Option<Instant>,
+    /// The age limit of what is known.
+    stale_at: Option<Instant>,
+    /// Refreshes in a row that somebody asked for and that changed nothing.
+    streak: u32,
+}
+
+impl Pacing {
+    pub(super) fn ask(&mut self, now: Instant, quiet: Duration) {
+        // After a quiet time the first request is answered at once, however long the last series was.
+        if self.not_before.is_some_and(|at| now > at + quiet) {
+            self.streak = 0;
+        }
+        self.asked = true;
+    }
+
+    /// When to refresh; `None` while nothing calls for it.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match (self.asked, self.not_before, self.stale_at) {
+            (true, Some(at), _) => Some(at),
+            (true, None, _) => None,
+            (false, _, stale) => stale,
+        }
+    }
+
+    /// Whether a refresh is due now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        if self.asked {
+            self.not_before.is_none_or(|at| now >= at)
+        } else {
+            self.stale_at.is_some_and(|at| now >= at)
+        }
+    }
+
+    pub(super) fn started(&mut self) {
+        self.asked = false;
+    }
+
+    /// A refresh ended. `wait` computes the pause for a streak.
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        news: bool,
+        failed: bool,
+        age: Duration,
+        wait: impl FnOnce(u32) -> Duration,
+    ) {
+        self.streak = if news { 0 } else { self.streak.saturating_add(1) };
+        self.not_before = Some(now + wait(self.streak));
+        self.stale_at = Some(now + age);
+        self.asked |= failed;
+    }
+}
+
+/// What callers and the task share.
+#[derive(Debug)]
+pub(super) struct Refresher {
+    state: Mutex<State>,
+    bell: Arc<Notify>,
+    status: watch::Sender<Status>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pacing: Pacing,
+    /// Counts requests; a refresh covers those made before it started.
+    asked: u64,
+    /// Topics kept fresh.
+    tracked: BTreeSet<Topic>,
+    /// Topics somebody waits for, with the number of those who do.
+    wanted: std::collections::BTreeMap<Topic, usize>,
+}
+
+/// How far the task has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Status {
+    /// Requests up to this number are answered.
+    pub(super) covered: u64,
+    /// How the last refresh failed.
+    pub(super) error: Option<Error>,
+}
+
+impl Refresher {
+    pub(super) fn new() -> Refresher {
+        let (status, _) = watch::channel(Status::default());
+        Refresher { state: Mutex::default(), bell: Arc::new(Notify::new()), status }
+    }
+
+    /// Asks for a refresh that starts after now. Returns the number to wait for.
+    pub(super) fn ask(&self, now: Instant, quiet: Duration) -> u64 {
+        let mut state = self.state();
+        state.asked += 1;
+        state.pacing.ask(now, quiet);
+        self.bell.notify_one();
+        state.asked
+    }
+
+    /// Keeps topics fresh from now on. `true` when one of them is new.
+    pub(super) fn track(&self, topics: &[Topic]) -> bool {
+        let mut state = self.state();
+        topics.iter().fold(false, |news, topic| state.tracked.insert(topic.clone()) | news)
+    }
+
+    pub(super) fn untrack(&self, topics: &[Topic]) {
+        let mut state = self.state();
+        for topic in topics {
+            state.tracked.remove(topic);
+        }
+    }
+
+    /// Asks for a topic while the returned value lives.
+    pub(super) fn want(&self, topic: Topic) -> Want<'_> {
+        *self.state().wanted.entry(topic.clone()).or_default() += 1;
+        Want { refresher: self, topic }
+    }
+
+    pub(super) fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Someone waits for a topic.
+#[derive(Debug)]
+pub(super) struct Want<'a> {
+    refresher: &'a Refresher,
+    topic: Topic,
+}
+
+impl Drop for Want<'_> {
+    fn drop(&mut self) {
+        let mut state = self.refresher.state();
+        if let Some(count) = state.wanted.get_mut(&self.topic) {
+            *count -= 1;
+            if *count == 0 {
+                state.wanted.remove(&self.topic);
+            }
+        }
+    }
+}
+
+/// The task. Holds the cluster only while it works, so that dropping the last client ends it.
+pub(super) async fn run(cluster: Weak<Inner>) {
+    loop {
+        let Some(inner) = cluster.upgrade() else { return };
+        let bell = Arc::clone(&inner.refresher.bell);
+        let clock = inner.doors.clock.clone();
+        let (is_due, due) = {
+            let mut state = inner.refresher.state();
+            let is_due = state.pacing.is_due(clock.now());
+            if is_due {
+                state.pacing.started();
+            }
+            (is_due, state.pacing.due())
+        };
+        if is_due {
+            refresh(&inner).await;
+            continue;
+        }
+        drop(inner);
+        match due {
+            Some(at) => {
+                let _ = clock.until(at, bell.notified()).await;
+            }
+            None => bell.notified().await,
+        }
+    }
+}
+
+async fn refresh(inner: &Arc<Inner>) {
+    let (covers, topics) = {
+        let state = inner.refresher.state();
+        let topics: BTreeSet<Topic> = state.tracked.iter().chain(state.wanted.keys()).cloned().collect();
+        (state.asked, topics)
+    };
+    let result = ask_brokers(inner, &topics).await;
+    let limits = &inner.config.limits;
+    let now = inner.doors.clock.now();
+    {
+        let wait = |streak| inner.doors.rng.backoff(limits.refresh_gap, limits.backoff_max, streak);
+        let news = *result.as_ref().unwrap_or(&false);
+        inner.refresher.state().pacing.ended(now, news, result.is_err(), limits.metadata_age, wait);
+    }
+    if let Err(error) = &result {
+        tracing::warn!(%error, "metadata could not be refreshed; trying again");
+    }
+    inner.refresher.status.send_modify(|status| {
+        if result.is_ok() {
+            status.covered = covers;
+        }
+        status.error = result.err();
+    });
+}
+
+/// One Metadata request to any broker. `true` when it brought news.
+async fn ask_brokers(inner: &Arc<Inner>, topics: &BTreeSet<Topic>) -> Result<bool, Error> {
+    let connection = inner.any().await?;
+    let topics =
+        topics.iter().map(|topic| MetadataRequestTopic::default().with_name(Some(topic_name(topic))));
+    let request =
+        MetadataRequest::default().with_topics(Some(topics.collect())).with_allow_auto_topic_creation(false);
+    let answer = connection.call(&request, inner.config.limits.request_timeout).await?;
+    inner.learn(|known| {
+        known
+            .merge(&answer, inner.config.limits.brokers)
+            .map_err(|cause| Error::decode(format!("Metadata from {}", connection.peer()), cause))
+    })
+}

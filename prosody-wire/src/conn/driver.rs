@@ -1,0 +1,240 @@
+//! Who moves the bytes of one connection? The two tasks that own its socket.
+//!
+//! The reader hands every frame to the machine and completes the waiting call. The writer drains all frames that are
+//! ready into one vectored write and keeps the time: it alone ends calls that waited too long.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prosody_base::{Clock, Doors, Instant, Lane, Task};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, oneshot};
+
+use super::frame::{self, LENGTH_BYTES};
+use super::machine::Machine;
+use crate::error::{Error, ErrorKind};
+use crate::net::Stream;
+
+/// Bytes asked for while no frame is open. Small frames are slices of this buffer; of a longer frame at most this much
+/// is copied, the rest is read straight into a buffer of the frame's own size.
+const READ_CHUNK: usize = 8 * 1024;
+/// Segments of one vectored write. More wait for the next one.
+const SEGMENTS_PER_WRITE: usize = 64;
+
+type Answer = oneshot::Sender<Result<Bytes, Error>>;
+
+/// What callers, reader and writer share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    machine: Mutex<Machine<Answer>>,
+    /// Rung when the writer has something to write or to watch.
+    work: Notify,
+    frame_limit: usize,
+}
+
+impl Shared {
+    pub(super) fn new(machine: Machine<Answer>, frame_limit: usize) -> Shared {
+        Shared { machine: Mutex::new(machine), work: Notify::new(), frame_limit }
+    }
+
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine<Answer>> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ring(&self) {
+        self.work.notify_one();
+    }
+
+    /// Fails every open call with `cause` and every later one too.
+    pub(super) fn close(&self, cause: &Error) {
+        let failed = self.machine().close(cause);
+        self.ring();
+        for (waiter, error) in failed {
+            let _ = waiter.send(Err(error));
+        }
+    }
+
+    fn broken(&self, cause: io::Error) -> Error {
+        let machine = self.machine();
+        Error::io(format!("connection to {}", machine.peer()), cause)
+    }
+}
+
+/// The tasks of one connection; dropping them closes the socket.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    _reader: Task<()>,
+    _writer: Task<()>,
+}
+
+/// Starts both tasks on the I/O lane.
+pub(super) fn start(shared: &Arc<Shared>, stream: Box<dyn Stream>, doors: &Doors) -> Tasks {
+    let (from_peer, to_peer) = tokio::io::split(stream);
+    let reader = read(Arc::clone(shared), from_peer);
+    let writer = write(Arc::clone(shared), to_peer, doors.clock.clone());
+    Tasks { _reader: doors.spawner.spawn(Lane::Io, reader), _writer: doors.spawner.spawn(Lane::Io, writer) }
+}
+
+async fn read(shared: Arc<Shared>, mut from_peer: ReadHalf<Box<dyn Stream>>) {
+    let cause = loop {
+        match read_until_broken(&shared, &mut from_peer).await {
+            Ok(never) => match never {},
+            Err(cause) => break cause,
+        }
+    };
+    shared.close(&cause);
+}
+
+enum Never {}
+
+async fn read_until_broken(
+    shared: &Shared,
+    from_peer: &mut ReadHalf<Box<dyn Stream>>,
+) -> Result<Never, Error> {
+    let mut buffer = BytesMut::with_capacity(READ_CHUNK);
+    loop {
+        while let Some(prefix) = buffer.first_chunk::<LENGTH_BYTES>() {
+            let length = frame::length(*prefix, shared.frame_limit)
+                .map_err(|cause| Error::decode(format!("reading from {}", shared.machine().peer()), cause))?;
+            if buffer.len() >= LENGTH_BYTES + length {
+                buffer.advance(LENGTH_BYTES);
+                deliver(shared, buffer.split_to(length).freeze())?;
+            } else if length > READ_CHUNK {
+                buffer.advance(LENGTH_BYTES);
+                let mut frame = BytesMut::with_capacity(length);
+                frame.put(buffer.split());
+                while frame.len() < length {
+                    let missing = length - frame.len();
+                    let mut rest = (&mut frame).limit(missing);
+                    fill(shared, from_peer, &mut rest).await?;
+                }
+                deliver(shared, frame.freeze())?;
+            } else {
+                break;
+            }
+        }
+        buffer.reserve(READ_CHUNK);
+        fill(shared, from_peer, &mut buffer).await?;
+    }
+}
+
+/// Reads what there is; an end of the stream is an error here, because only we end connections in peace.
+async fn fill<B: BufMut>(
+    shared: &Shared,
+    from_peer: &mut ReadHalf<Box<dyn Stream>>,
+    buffer: &mut B,
+) -> Result<(), Error> {
+    match from_peer.read_buf(buffer).await {
+        Ok(0) => {
+            let doing = format!("connection to {}", shared.machine().peer());
+            Err(Error::new(doing, ErrorKind::Closed("the broker closed the connection")))
+        }
+        Ok(_) => Ok(()),
+        Err(cause) => Err(shared.broken(cause)),
+    }
+}
+
+fn deliver(shared: &Shared, frame: Bytes) -> Result<(), Error> {
+    let (waiter, body, more) = {
+        let mut machine = shared.machine();
+        let (waiter, body) = machine.received(frame)?;
+        (waiter, body, machine.wake_at().is_some())
+    };
+    if more {
+        shared.ring(); // the in-flight cap may have held frames back
+    }
+    // A caller that went away is no error: its answer is simply dropped.
+    let _ = waiter.send(Ok(body));
+    Ok(())
+}
+
+async fn write(shared: Arc<Shared>, mut to_peer: WriteHalf<Box<dyn Stream>>, clock: Clock) {
+    let mut segments = VecDeque::new();
+    let mut alarm: Option<(Instant, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+    loop {
+        let (wake_at, closed) = {
+            let mut machine = shared.machine();
+            if segments.is_empty() {
+                machine.ready(clock.now(), &mut segments);
+            }
+            (machine.wake_at(), machine.closed().is_some())
+        };
+        if closed {
+            let _ = to_peer.shutdown().await;
+            return;
+        }
+        // The alarm is only moved forward: an early ring costs one look at the machine, a re-armed timer one per call.
+        if let Some(at) = wake_at
+            && alarm.as_ref().is_none_or(|(armed, _)| at < *armed)
+        {
+            let clock = clock.clone();
+            alarm = Some((at, Box::pin(async move { clock.sleep_until(at).await })));
+        }
+        let idle = segments.is_empty();
+        tokio::select! {
+            biased;
+            written = write_some(&mut to_peer, &mut segments), if !idle => {
+                if let Err(cause) = written {
+                    shared.close(&shared.broken(cause));
+                }
+            }
+            () = shared.work.notified(), if idle => {}
+            () = ring(&mut alarm), if alarm.is_some() => {
+                alarm = None;
+                expire(&shared, clock.now());
+            }
+        }
+    }
+}
+
+async fn ring(alarm: &mut Option<(Instant, Pin<Box<dyn Future<Output = ()> + Send>>)>) {
+    match alarm {
+        Some((_, sleep)) => sleep.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn expire(shared: &Shared, now: Instant) {
+    let expired = shared.machine().expire(now);
+    match expired {
+        Ok(failed) => {
+            for (waiter, error) in failed {
+                let _ = waiter.send(Err(error));
+            }
+        }
+        Err(cause) => shared.close(&cause),
+    }
+}
+
+/// One vectored write of what is at the front of `segments`; drops what was taken.
+async fn write_some(
+    to_peer: &mut WriteHalf<Box<dyn Stream>>,
+    segments: &mut VecDeque<Bytes>,
+) -> io::Result<()> {
+    let mut taken = {
+        let mut slices = [IoSlice::new(&[]); SEGMENTS_PER_WRITE];
+        let mut used = 0;
+        for (slice, segment) in slices.iter_mut().zip(segments.iter()) {
+            *slice = IoSlice::new(segment);
+            used += 1;
+        }
+        let slices = slices.get(..used).unwrap_or(&[]);
+        poll_fn(|cx| Pin::new(&mut *to_peer).poll_write_vectored(cx, slices)).await?
+    };
+    if taken == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    while let Some(front) = segments.front_mut() {
+        if taken < front.len() {
+            front.advance(taken);
+            break;
+        }
+        taken -= front.len();
+        segments.pop_front();
+    }
+    Ok(())
+}

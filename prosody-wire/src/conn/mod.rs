@@ -1,0 +1,242 @@
+//! How does a request reach one broker and its answer the caller? One connection.
+//!
+//! | file | question |
+//! |---|---|
+//! | `frame.rs` | how long is a frame, and is the peer a Kafka broker? (pure) |
+//! | `machine.rs` | what answers what, what may be written, what is too late? (pure) |
+//! | `driver.rs` | who moves the bytes? (two tasks) |
+//! | `hello.rs` | which versions does the broker speak? |
+
+mod driver;
+mod frame;
+mod hello;
+mod machine;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use prosody_base::{Clock, Doors, Instant};
+use tokio::sync::oneshot;
+
+use crate::error::{DecodeError, Error, ErrorKind};
+use crate::limits::Limits;
+use crate::net::Stream;
+use crate::proto::{ApiKey, Decodable, Encodable, Offered, Request, versions};
+use driver::{Shared, Tasks};
+use machine::{Bounds, Machine};
+
+/// Longest request body, in bytes. Brokers refuse more than 100 MiB by default (`socket.request.max.bytes`).
+const BODY_BYTES: usize = 256 << 20;
+
+/// A request body: segments written with one vectored write, never joined. Record batches stay where they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Body {
+    segments: Vec<Bytes>,
+    len: usize,
+}
+
+impl Body {
+    /// These segments, one after the other.
+    pub(crate) fn new(segments: Vec<Bytes>) -> Body {
+        let len = segments.iter().map(Bytes::len).sum();
+        Body { segments, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn into_segments(self) -> Vec<Bytes> {
+        self.segments
+    }
+}
+
+/// One open connection. Cheap to clone; the socket closes when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    offered: Offered,
+    clock: Clock,
+    _tasks: Tasks,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let doing = self.shared.machine().peer().to_owned();
+        self.shared.close(&Error::new(doing, ErrorKind::Closed("this client closed the connection")));
+    }
+}
+
+impl Connection {
+    /// Takes over an open stream to `peer` ("broker 1 at kafka:9092") and asks which versions it speaks.
+    ///
+    /// # Errors
+    /// When the peer does not answer ApiVersions in any way within [`Limits::connect_timeout`].
+    pub(crate) async fn open(
+        stream: Box<dyn Stream>,
+        peer: &str,
+        client_id: &str,
+        limits: &Limits,
+        doors: &Doors,
+    ) -> Result<Connection, Error> {
+        let bounds = Bounds { in_flight: limits.in_flight, queued: limits.queued, throttle: limits.throttle };
+        let machine = Machine::new(peer.to_owned(), client_id.to_owned(), bounds, doors.clock.now());
+        let shared = Arc::new(Shared::new(machine, limits.frame_bytes));
+        let tasks = driver::start(&shared, stream, doors);
+        let mut handle =
+            Handle { shared, offered: Offered::default(), clock: doors.clock.clone(), _tasks: tasks };
+        handle.offered = hello::ask(&handle, limits.connect_timeout).await?;
+        Ok(Connection(Arc::new(handle)))
+    }
+
+    /// The version both sides speak; `None` when there is none.
+    pub(crate) fn version(&self, api: ApiKey) -> Option<i16> {
+        self.0.offered.negotiate(api)
+    }
+
+    /// [`Connection::version`], or the error that shows both ranges.
+    pub(crate) fn require(&self, api: ApiKey) -> Result<i16, Error> {
+        self.version(api).ok_or_else(|| {
+            let kind = ErrorKind::Unsupported {
+                api: format!("{api:?}"),
+                ours: versions::spoken(api).unwrap_or((0, -1)),
+                theirs: self.0.offered.range(api),
+            };
+            Error::new(format!("{api:?} to {}", self.peer()), kind)
+        })
+    }
+
+    /// Queues a request now, so that two calls made in order are written in order. The future resolves to the response
+    /// body: header read, correlation checked, **guard not yet run**. Dropping it leaves the connection intact.
+    ///
+    /// A deadline that passes before the request was written ends only this call. After that the connection ends, and
+    /// every open call with it: their outcome is unknown ([`Error::maybe_sent`]).
+    pub(crate) fn call_raw(
+        &self,
+        api: ApiKey,
+        version: i16,
+        body: Body,
+        timeout: Duration,
+    ) -> ResponseFuture {
+        self.0.send(api, version, body, timeout)
+    }
+
+    /// Sends a request and decodes its response, after the guard has bounded every count it claims. Honours the
+    /// response's throttle time.
+    pub(crate) async fn call<R: Request>(
+        &self,
+        request: &R,
+        timeout: Duration,
+    ) -> Result<R::Response, Error> {
+        let version = self.require(R::API)?;
+        self.call_version(request, version, timeout).await
+    }
+
+    /// [`Connection::call`] in a version the caller chose.
+    pub(crate) async fn call_version<R: Request>(
+        &self,
+        request: &R,
+        version: i16,
+        timeout: Duration,
+    ) -> Result<R::Response, Error> {
+        let doing = || format!("{:?} v{version} to {}", R::API, self.peer());
+        let body = encode(request, version).map_err(|why| Error::new(doing(), ErrorKind::Encode(why)))?;
+        let mut answer = self.call_raw(R::API, version, body, timeout).await?;
+        let response = R::Response::decode(&mut answer, version)
+            .map_err(|why| Error::decode(doing(), DecodeError::Body(format!("{why:#}"))))?;
+        self.throttle(R::throttle(&response));
+        Ok(response)
+    }
+
+    /// Writes nothing for `duration`: what a response's `throttle_time_ms` asks (KIP-219).
+    pub(crate) fn throttle(&self, duration: Duration) {
+        if !duration.is_zero() {
+            self.0.shared.machine().throttle(self.0.clock.now(), duration);
+        }
+    }
+
+    /// Why this connection ended; `None` while it is open.
+    pub(crate) fn closed(&self) -> Option<Error> {
+        self.0.shared.machine().closed().cloned()
+    }
+
+    /// Ends the connection and every open call.
+    pub(crate) fn close(&self, why: &'static str) {
+        let doing = self.peer();
+        self.0.shared.close(&Error::new(doing, ErrorKind::Closed(why)));
+    }
+
+    /// Whether a request of these APIs waits for its answer here.
+    pub(crate) fn has_open(&self, apis: &[ApiKey]) -> bool {
+        self.0.shared.machine().has_open(apis)
+    }
+
+    /// Since when nothing was asked; `None` while something is open.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        self.0.shared.machine().idle_since()
+    }
+
+    /// "broker 1 at kafka:9092".
+    pub(crate) fn peer(&self) -> String {
+        self.0.shared.machine().peer().to_owned()
+    }
+}
+
+impl Handle {
+    fn send(&self, api: ApiKey, version: i16, body: Body, timeout: Duration) -> ResponseFuture {
+        if body.len() > BODY_BYTES {
+            let doing = format!("{api:?} v{version} to {}", self.shared.machine().peer());
+            let why = format!("{} bytes are over the limit of {BODY_BYTES}", body.len());
+            return ResponseFuture(State::Failed(Some(Error::new(doing, ErrorKind::Encode(why)))));
+        }
+        let (answer, waiting) = oneshot::channel();
+        let queued = self.shared.machine().enqueue(api, version, body, self.clock.now(), timeout, answer);
+        match queued {
+            Ok(()) => {
+                self.shared.ring();
+                ResponseFuture(State::Waiting(waiting))
+            }
+            Err((_, error)) => ResponseFuture(State::Failed(Some(error))),
+        }
+    }
+}
+
+/// The answer to one request. Dropping it changes nothing for the connection.
+#[derive(Debug)]
+#[must_use = "a request is sent at once, but its answer is only seen by awaiting it"]
+pub(crate) struct ResponseFuture(State);
+
+#[derive(Debug)]
+enum State {
+    Waiting(oneshot::Receiver<Result<Bytes, Error>>),
+    Failed(Option<Error>),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Bytes, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let gone = || Error::new("a request", ErrorKind::Closed("the connection is gone"));
+        match &mut self.0 {
+            State::Waiting(answer) => {
+                Pin::new(answer).poll(cx).map(|end| end.unwrap_or_else(|_| Err(gone())))
+            }
+            State::Failed(error) => Poll::Ready(Err(error.take().unwrap_or_else(gone))),
+        }
+    }
+}
+
+/// Writes a message down.
+pub(crate) fn encode<M: Encodable>(message: &M, version: i16) -> Result<Body, String> {
+    let size = message.compute_size(version).map_err(|why| format!("{why:#}"))?;
+    let mut body = BytesMut::with_capacity(size);
+    message.encode(&mut body, version).map_err(|why| format!("{why:#}"))?;
+    Ok(Body::new(vec![body.freeze()]))
+}
