@@ -98,6 +98,15 @@ impl Spawner {
         Task { handle: Some(handle) }
     }
 
+    /// Makes a lane's runtime current on this thread until the guard is dropped: for calls that come from threads of
+    /// somebody else and make timers or poll futures once.
+    pub fn enter(&self, lane: Lane) -> tokio::runtime::EnterGuard<'_> {
+        match lane {
+            Lane::Io => self.io.enter(),
+            Lane::Work => self.work.enter(),
+        }
+    }
+
     /// Ends every task started through this spawner and its clones, like `kill -9` ends a process: no destructor of
     /// ours sends a farewell, because whatever it would spawn is dead at once.
     pub fn kill(&self) {

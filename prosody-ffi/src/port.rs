@@ -1,0 +1,402 @@
+//! How does one client talk to .NET? Its queue of events, its slots of running events, its topic numbers, and its fault.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use prosody_base::{Lane, Spawner};
+use prosody_runtime::{Context, ErrorClass, Handler, HandlerError, Message, Occupancy, Timer};
+use tokio::sync::Notify;
+
+use crate::abi::{
+    PR_EVENT_CANCEL, PR_EVENT_DONE, PR_EVENT_FAULT, PR_EVENT_MESSAGE, PR_EVENT_TIMER, PR_FAILED, PR_OK,
+    PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_UNREADABLE, PR_PENDING, PrBytes, PrEvent, PrResult,
+};
+use crate::failure::Failure;
+use crate::queue::{EventQueue, Waited};
+use crate::slots::{Slots, Stale, Token};
+
+/// How an operation ends: a number, or a failure.
+pub(crate) type Ended = Result<u64, Failure>;
+
+/// How .NET says an event ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    code: i32,
+    text: String,
+}
+
+/// What waits for a pump thread. Small: an event's data stays in its slot.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Run(Token),
+    Cancel(Token),
+    Done { op: u64, ended: Ended },
+    Fault,
+}
+
+/// A running event: what .NET reads and what its calls need.
+#[derive(Debug)]
+struct Running {
+    item: Item,
+    context: Context,
+    /// The handler's task cannot be dropped from outside, so its key and permit stay taken until it ends.
+    _occupancy: Occupancy,
+}
+
+#[derive(Debug)]
+enum Item {
+    Message { message: Message, topic: u32 },
+    Timer { timer: Timer, seconds: i64 },
+}
+
+/// See the file's question.
+#[derive(Debug, Default)]
+pub(crate) struct Port {
+    queue: EventQueue<Event>,
+    slots: Mutex<Slots<Running, Outcome>>,
+    topics: RwLock<Vec<Arc<str>>>,
+    operations: AtomicU32,
+    reported: Notify,
+    faulted: AtomicBool,
+    fault: Mutex<String>,
+}
+
+impl Port {
+    /// Hands up to `max` events to `out`. Events that were given up while they waited are dropped here: their handler
+    /// must not start any more.
+    pub(crate) fn wait(&self, max: usize, timeout: Duration, mut out: impl FnMut(PrEvent)) -> Waited {
+        let mut batch = Vec::new();
+        let waited = self.queue.wait(max, timeout, |event| batch.push(event));
+        let mut gone = Vec::new();
+        let mut slots = self.slots();
+        for event in batch {
+            let mut raw = EMPTY;
+            match event {
+                Event::Run(token) => {
+                    if slots.is_abandoned(token) {
+                        gone.push(
+                            slots.complete(token, Outcome { code: PR_OUTCOME_OK, text: String::new() }),
+                        );
+                        continue;
+                    }
+                    let Ok(running) = slots.running(token) else { continue };
+                    describe(&running.item, &mut raw);
+                    raw.token = token.0;
+                }
+                Event::Cancel(token) => {
+                    raw.kind = PR_EVENT_CANCEL;
+                    raw.token = token.0;
+                }
+                Event::Done { op, ended } => {
+                    raw.kind = PR_EVENT_DONE;
+                    raw.token = op;
+                    match ended {
+                        Ok(value) => raw.value = value,
+                        Err(failure) => {
+                            raw.status = PR_FAILED;
+                            raw.error = failure.into_raw();
+                        }
+                    }
+                }
+                Event::Fault => raw.kind = PR_EVENT_FAULT,
+            }
+            out(raw);
+        }
+        drop(slots);
+        drop(gone);
+        waited
+    }
+
+    /// .NET is done with an event. Its bytes are gone afterwards.
+    pub(crate) fn complete(&self, token: u64, code: i32, text: String) -> Result<(), Stale> {
+        let completed = self.slots().complete(Token(token), Outcome { code, text })?;
+        match completed.waker {
+            Some(waker) => {
+                // The event goes first: whoever wakes may find its key and permit free.
+                drop(completed.event);
+                waker.wake();
+                Ok(())
+            }
+            None => Err(Stale),
+        }
+    }
+
+    /// The context of a running event.
+    pub(crate) fn context(&self, token: u64) -> Result<Context, Stale> {
+        self.slots().running(Token(token)).map(|running| running.context.clone())
+    }
+
+    /// Runs an operation's first step on the calling thread and the rest, if there is one, on the io lane.
+    pub(crate) fn start<F>(
+        self: &Arc<Self>,
+        spawner: &Spawner,
+        op: u64,
+        future: F,
+        result: &mut PrResult,
+    ) -> i32
+    where
+        F: Future<Output = Ended> + Send + 'static,
+    {
+        let mut future = Box::pin(future);
+        let first = {
+            let _runtime = spawner.enter(Lane::Io);
+            future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
+        };
+        match first {
+            Poll::Ready(Ok(value)) => {
+                result.value = value;
+                PR_OK
+            }
+            Poll::Ready(Err(failure)) => {
+                result.error = failure.into_raw();
+                PR_FAILED
+            }
+            Poll::Pending => {
+                let port = Arc::clone(self);
+                let pending = Pending::new(port, op);
+                spawner.spawn(Lane::Io, async move { pending.end(future.await) }).detach();
+                PR_PENDING
+            }
+        }
+    }
+
+    /// The number under which .NET knows a topic.
+    fn topic_number(&self, topic: &Arc<str>) -> u32 {
+        let known = |topics: &[Arc<str>]| topics.iter().position(|known| known == topic);
+        let at = known(&self.topics.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_else(|| {
+            let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+            known(&topics).unwrap_or_else(|| {
+                topics.push(Arc::clone(topic));
+                topics.len() - 1
+            })
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// The topic's name; it lives as long as the port.
+    pub(crate) fn topic(&self, number: u32) -> Option<Arc<str>> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.get(usize::try_from(number).ok()?).cloned()
+    }
+
+    /// Makes the client unusable.
+    pub(crate) fn fault(&self, text: &str) {
+        text.clone_into(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.faulted.swap(true, Ordering::AcqRel) {
+            let _ = self.queue.push(Event::Fault);
+        }
+    }
+
+    pub(crate) fn is_faulted(&self) -> bool {
+        self.faulted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fault_text(&self) -> String {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// No further events; pump threads end once the queue is empty.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Events whose bytes .NET may still read.
+    pub(crate) fn with_host(&self) -> usize {
+        self.slots().with_host()
+    }
+
+    pub(crate) fn operations(&self) -> u32 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when no operation goes on.
+    pub(crate) async fn all_reported(&self) {
+        loop {
+            let mut reported = pin!(self.reported.notified());
+            // Registered before the count is read, or the last report in between would be missed.
+            reported.as_mut().enable();
+            if self.operations() == 0 {
+                return;
+            }
+            reported.await;
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots<Running, Outcome>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const EMPTY: PrEvent = PrEvent {
+    kind: 0,
+    status: PR_OK,
+    token: 0,
+    offset: 0,
+    timestamp: 0,
+    value: 0,
+    error: std::ptr::null_mut(),
+    key: PrBytes::NONE,
+    payload: PrBytes::NONE,
+    trace: PrBytes::NONE,
+    topic: 0,
+    partition: 0,
+};
+
+fn describe(item: &Item, raw: &mut PrEvent) {
+    match item {
+        Item::Message { message, topic } => {
+            raw.kind = PR_EVENT_MESSAGE;
+            raw.offset = message.offset();
+            raw.timestamp = message.timestamp_millis();
+            raw.key = PrBytes::of(message.key().as_bytes());
+            raw.payload = PrBytes::of(message.payload());
+            raw.topic = *topic;
+            raw.partition = message.partition();
+        }
+        Item::Timer { timer, seconds } => {
+            raw.kind = PR_EVENT_TIMER;
+            raw.key = PrBytes::of(timer.key.as_bytes());
+            raw.timestamp = *seconds;
+        }
+    }
+}
+
+/// An operation that goes on. Dropped without an end (its task was killed), it ends as closed, so that nobody in .NET
+/// waits for ever.
+struct Pending {
+    port: Arc<Port>,
+    op: u64,
+    ended: bool,
+}
+
+impl Pending {
+    fn new(port: Arc<Port>, op: u64) -> Pending {
+        port.operations.fetch_add(1, Ordering::Relaxed);
+        Pending { port, op, ended: false }
+    }
+
+    fn end(mut self, ended: Ended) {
+        self.report(ended);
+    }
+
+    fn report(&mut self, ended: Ended) {
+        if !std::mem::replace(&mut self.ended, true) {
+            let _ = self.port.queue.push(Event::Done { op: self.op, ended });
+            self.port.operations.fetch_sub(1, Ordering::Relaxed);
+            self.port.reported.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let text = if std::thread::panicking() { "the operation panicked" } else { "the client was closed" };
+        self.report(Err(Failure::new(crate::abi::PR_ERROR_CLOSED, text)));
+    }
+}
+
+/// The handler the runtime calls: every event goes through the queue and comes back by its token.
+#[derive(Debug)]
+pub(crate) struct Bridge(pub(crate) Arc<Port>);
+
+impl Handler for Bridge {
+    async fn on_message(&self, context: Context, message: Message) -> Result<(), HandlerError> {
+        let topic = self.0.topic_number(message.topic_shared());
+        self.run(context, Item::Message { message, topic }).await
+    }
+
+    async fn on_timer(&self, context: Context, timer: Timer) -> Result<(), HandlerError> {
+        let since = timer.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        self.run(context, Item::Timer { timer, seconds }).await
+    }
+}
+
+impl Bridge {
+    async fn run(&self, context: Context, item: Item) -> Result<(), HandlerError> {
+        let running = Running { item, context: context.clone(), _occupancy: context.occupy() };
+        let mut outcome = pin!(Awaiting { port: &self.0, phase: Phase::New(Some(running)) });
+        let ended = tokio::select! {
+            biased;
+            ended = &mut outcome => Some(ended),
+            () = context.cancelled() => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                if let Phase::Queued(token) = outcome.phase {
+                    let _ = self.0.queue.push(Event::Cancel(token));
+                }
+                outcome.await
+            }
+        };
+        match ended.code & !PR_OUTCOME_UNREADABLE {
+            PR_OUTCOME_OK => Ok(()),
+            code => {
+                let class =
+                    if code == PR_OUTCOME_PERMANENT { ErrorClass::Permanent } else { ErrorClass::Transient };
+                let error = HandlerError::new(class, ended.text);
+                Err(if ended.code & PR_OUTCOME_UNREADABLE == 0 { error } else { error.unreadable() })
+            }
+        }
+    }
+}
+
+/// Resolves to what .NET says about one event. Dropped earlier, it abandons the event.
+struct Awaiting<'a> {
+    port: &'a Port,
+    phase: Phase,
+}
+
+enum Phase {
+    New(Option<Running>),
+    Queued(Token),
+    Over,
+}
+
+impl Future for Awaiting<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Outcome> {
+        match &mut self.phase {
+            Phase::New(running) => {
+                let Some(running) = running.take() else { return Poll::Pending };
+                let token = self.port.slots().insert(running, cx.waker().clone());
+                self.phase = Phase::Queued(token);
+                if self.port.queue.push(Event::Run(token)).is_err() {
+                    let text = "the client was closed before the handler started".to_owned();
+                    let refused = self
+                        .port
+                        .slots()
+                        .complete(token, Outcome { code: crate::abi::PR_OUTCOME_TRANSIENT, text });
+                    drop(refused);
+                    return self.poll(cx);
+                }
+                Poll::Pending
+            }
+            Phase::Queued(token) => {
+                let token = *token;
+                match self.port.slots().poll(token, cx.waker()) {
+                    Some(outcome) => {
+                        self.phase = Phase::Over;
+                        Poll::Ready(outcome)
+                    }
+                    None => Poll::Pending,
+                }
+            }
+            Phase::Over => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        if let Phase::Queued(token) = self.phase {
+            self.port.slots().abandon(token);
+        }
+    }
+}
