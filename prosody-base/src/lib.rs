@@ -11,10 +11,12 @@
 //! | `clock.rs` | what time is it, and how do I wait? |
 //! | `rng.rs` | where does jitter come from? |
 //! | `spawn.rs` | which thread runs this task, and who ends it? |
+//! | `guard/` | may a decoder see these bytes? |
 //! | `pipe.rs` | how do two ends of one process talk without sockets? |
 //! | `sabotage.rs` | which safety checks can be switched off to prove that tests notice? |
 
 mod clock;
+pub mod guard;
 mod pipe;
 mod rng;
 mod sabotage;
