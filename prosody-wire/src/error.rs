@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use prosody_base::guard::GuardError;
+
 use crate::proto::{Disposition, ErrorCode};
 
 /// A failed operation. Cheap to clone: one broken connection fails many callers.
@@ -74,7 +76,7 @@ pub enum DecodeError {
         got: i32,
     },
     /// The guard refused a body: a count or length claims more than the bytes that remain, or the layout is wrong.
-    Guard(String),
+    Guard(GuardError),
     /// The body's layout or content is wrong.
     Body(String),
     /// A record batch is wrong.
@@ -231,7 +233,8 @@ impl fmt::Display for DecodeError {
             DecodeError::Correlation { expected: None, got } => {
                 write!(f, "the peer answered request {got} while none was open")
             }
-            DecodeError::Guard(why) | DecodeError::Body(why) | DecodeError::Records(why) => f.write_str(why),
+            DecodeError::Guard(why) => write!(f, "{why}"),
+            DecodeError::Body(why) | DecodeError::Records(why) => f.write_str(why),
         }
     }
 }

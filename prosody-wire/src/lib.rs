@@ -17,4 +17,4 @@ pub use error::{DecodeError, Error, ErrorKind};
 pub use limits::Limits;
 pub use net::{BoxFuture, Connector, PipeConnector, Stream, TcpConnector};
 pub use proto::{Disposition, ErrorCode};
-pub use types::{BrokerId, Compression, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};
+pub use types::{BrokerId, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};

@@ -63,22 +63,6 @@ impl fmt::Display for TopicId {
     }
 }
 
-/// How the records of a batch are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// gzip.
-    Gzip,
-    /// Snappy with xerial framing.
-    Snappy,
-    /// LZ4 frames. The default: it costs the least CPU for its ratio.
-    #[default]
-    Lz4,
-    /// Zstandard. Needs brokers of 2.1 or newer (KIP-110).
-    Zstd,
-}
-
 /// Which records of transactions a reader sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsolationLevel {

@@ -149,6 +149,8 @@ impl Connection {
         let doing = || format!("{:?} v{version} to {}", R::API, self.peer());
         let body = encode(request, version).map_err(|why| Error::new(doing(), ErrorKind::Encode(why)))?;
         let mut answer = self.call_raw(R::API, version, body, timeout).await?;
+        prosody_base::guard::check_response(R::API as i16, version, &answer)
+            .map_err(|why| Error::decode(doing(), DecodeError::Guard(why)))?;
         let response = R::Response::decode(&mut answer, version)
             .map_err(|why| Error::decode(doing(), DecodeError::Body(format!("{why:#}"))))?;
         self.throttle(R::throttle(&response));
