@@ -4,7 +4,12 @@
 //! is a constant and costs nothing. With it, `PROSODY_SABOTAGE=name` weakens exactly one check of the process.
 
 /// Every check that can be switched off, with the promise it guards.
-pub const SABOTAGE: &[(&str, &str)] = &[];
+pub const SABOTAGE: &[(&str, &str)] = &[
+    ("group-two-phase", "a partition goes to nobody while another member still claims it"),
+    ("group-session-expiry", "without an answered heartbeat for the session timeout everything is lost"),
+    ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),
+    ("group-offset-error", "an OffsetFetch error is no missing offset"),
+];
 
 /// Whether the named check is switched off in this process.
 #[cfg(not(feature = "sabotage"))]

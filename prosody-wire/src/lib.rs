@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod conn;
 mod error;
+pub mod group;
 mod limits;
 mod net;
 mod proto;

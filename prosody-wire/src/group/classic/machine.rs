@@ -1,0 +1,506 @@
+//! What does a member of a classic group do next?
+//!
+//! ```text
+//!            found            MEMBER_ID_REQUIRED: again
+//!   Out ───────────────▶ Joining ───────────────▶ Leading (we divide) ──▶ Syncing ──▶ Stable
+//!    ▲                      └──────── follower ──────────────────────────────▲           │
+//!    └──── rebalance, lost membership, coordinator gone, partitions to give up ◀─────────┘
+//! ```
+//!
+//! Inputs are answers, the clock, acknowledgements and metadata; outputs are [`Effect`]s. Nothing here waits. Beside
+//! the phase runs what does not depend on it: heartbeats while there is a generation, offsets of new partitions,
+//! revocations until their acknowledgement or deadline, and the session: when no heartbeat sent within the session
+//! timeout was answered, everything is lost at once.
+//!
+//! `answers.rs` holds what each answer means, `holdings.rs` the partitions.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::{Instant, Rng, sabotaged};
+
+use super::assignors::{Assignor, Member};
+use super::holdings::Holdings;
+use crate::error::{Error, ErrorKind};
+use crate::group::config::GroupConfig;
+use crate::group::event::{AssignmentEpoch, CommittedOffset};
+use crate::group::outbox::Notice;
+use crate::group::subscription::Subscription;
+use crate::proto::ErrorCode;
+use crate::types::{Topic, TopicPartition};
+
+/// Wait after an answer that only a person can change.
+pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// How long a leader waits for metadata of topics only others read before it divides what it knows.
+pub(crate) const LEADER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The count of a topic that the leader has not seen yet: its first appearance is no change.
+pub(super) const UNKNOWN_COUNT: i32 = -1;
+
+/// Names one request of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CallId(u64);
+
+/// A request to the coordinator.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Join { member_id: String, metadata: Bytes },
+    Sync { member_id: String, generation: i32, protocol: Assignor, assignments: Vec<(String, Bytes)> },
+    Heartbeat { member_id: String, generation: i32 },
+    Leave { member_id: String },
+    Offsets { partitions: Vec<TopicPartition> },
+}
+
+/// What came back, when no error did.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// MEMBER_ID_REQUIRED: join again as this member (KIP-394).
+    MemberId(String),
+    Joined(Joined),
+    Synced(Bytes),
+    Heartbeat,
+    Left,
+    Offsets(Vec<(TopicPartition, Result<Option<CommittedOffset>, Error>)>),
+}
+
+/// A JoinGroup response.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    pub(crate) generation: i32,
+    pub(crate) protocol: String,
+    pub(crate) leader: String,
+    pub(crate) member_id: String,
+    /// The group keeps its assignment although a static leader came back (KIP-814).
+    pub(crate) skip_assignment: bool,
+    /// Id, instance id and subscription of each member; only the leader gets them.
+    pub(crate) members: Vec<(String, Option<String>, Bytes)>,
+}
+
+/// What the machine wants done.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Find the coordinator and say so with [`Machine::found`].
+    Find,
+    /// The coordinator found last is not it.
+    Forget,
+    /// Send this; say what came back with [`Machine::answered`].
+    Send { id: CallId, call: Call },
+    /// Find out how many partitions these topics have; then [`Machine::metadata`] and [`Machine::resolved`].
+    Resolve(Vec<Topic>),
+    /// Tell the reader.
+    Tell(Notice),
+}
+
+/// Who we are to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) member_id: String,
+    pub(crate) generation: i32,
+    /// Which finding of the coordinator this was sent to: a late failure must not forget a newer one.
+    pub(crate) finding: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Not joining yet, for this long.
+    Out(Instant),
+    Joining,
+    /// We divide, once the partition counts are known or this time has come.
+    Leading {
+        until: Instant,
+        protocol: Assignor,
+        members: Vec<Member>,
+    },
+    Syncing,
+    Stable,
+    Leaving,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coordinator {
+    Unknown(Instant),
+    Finding,
+    Known,
+}
+
+#[derive(Debug)]
+pub(super) enum Asked {
+    Join,
+    Sync,
+    Heartbeat,
+    Leave,
+    /// The freshness number of [`Holdings::fetching`].
+    Offsets(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) asked: Asked,
+    pub(super) sent: Instant,
+    pub(super) identity: Identity,
+}
+
+/// One member of one classic group.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(super) config: GroupConfig,
+    rng: Rng,
+    backoff: (Duration, Duration),
+    pub(super) phase: Phase,
+    pub(super) coordinator: Coordinator,
+    finding: u64,
+    pub(super) member_id: String,
+    /// The generation we joined; −1 when we are in none.
+    pub(super) generation: i32,
+    /// The generation in which we were given what we hold.
+    pub(super) held_generation: i32,
+    pub(super) holdings: Holdings,
+    /// What the last JoinGroup said we own.
+    pub(super) claimed: BTreeSet<TopicPartition>,
+    /// The last assignment kept something from us that we claimed: join again once it is given up (KIP-429).
+    pub(super) rejoin_when_drained: bool,
+    pub(super) calls: BTreeMap<CallId, Pending>,
+    next_call: u64,
+    /// Send time of the newest request that proved our membership.
+    pub(super) alive: Instant,
+    pub(super) next_heartbeat: Instant,
+    pub(super) offsets_at: Instant,
+    /// Failures since the last success of membership, and of reading offsets.
+    pub(super) attempts: u32,
+    pub(super) offset_attempts: u32,
+    /// Known partition counts of the topics in question.
+    pub(super) counts: BTreeMap<Topic, i32>,
+    /// The counts we divided by as leader; a difference means another division.
+    pub(super) led: Option<BTreeMap<Topic, i32>>,
+    out: VecDeque<Effect>,
+}
+
+impl Machine {
+    pub(crate) fn new(config: GroupConfig, backoff: (Duration, Duration), rng: Rng, now: Instant) -> Machine {
+        Machine {
+            config: config.checked(),
+            rng,
+            backoff,
+            phase: Phase::Out(now),
+            coordinator: Coordinator::Unknown(now),
+            finding: 0,
+            member_id: String::new(),
+            generation: -1,
+            held_generation: -1,
+            holdings: Holdings::default(),
+            claimed: BTreeSet::new(),
+            rejoin_when_drained: false,
+            calls: BTreeMap::new(),
+            next_call: 0,
+            alive: now,
+            next_heartbeat: now,
+            offsets_at: now,
+            attempts: 0,
+            offset_attempts: 0,
+            counts: BTreeMap::new(),
+            led: None,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Does whatever is due. Every input ends with it; call it when [`Machine::deadline`] has come.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        for ticket in self.holdings.overdue(now) {
+            self.holdings.finish(ticket);
+        }
+        self.check_session(now);
+        if matches!(self.phase, Phase::Ended) {
+            return;
+        }
+        if matches!(self.phase, Phase::Stable) && self.rejoin_when_drained && self.holdings.is_drained() {
+            self.rejoin(now);
+        }
+        if matches!(self.phase, Phase::Leading { until, .. } if until <= now) {
+            self.divide(now);
+        }
+        match self.coordinator {
+            Coordinator::Unknown(at) if at <= now => {
+                self.coordinator = Coordinator::Finding;
+                self.out.push_back(Effect::Find);
+            }
+            Coordinator::Known => self.send_what_is_due(now),
+            Coordinator::Unknown(_) | Coordinator::Finding => {}
+        }
+    }
+
+    /// When [`Machine::tick`] has something to do although nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let known = self.coordinator == Coordinator::Known;
+        let in_time = [
+            match self.coordinator {
+                Coordinator::Unknown(at) => Some(at),
+                _ => None,
+            },
+            match self.phase {
+                Phase::Out(at) if known && self.may_join() => Some(at),
+                Phase::Leading { until, .. } => Some(until),
+                _ => None,
+            },
+            (known && self.may_heartbeat()).then_some(self.next_heartbeat),
+            (known && self.may_read_offsets()).then_some(self.offsets_at),
+            (!self.holdings.is_empty()).then(|| self.session_end()),
+            self.holdings.next_deadline(),
+        ];
+        if matches!(self.phase, Phase::Ended) { None } else { in_time.into_iter().flatten().min() }
+    }
+
+    /// The next thing to do.
+    pub(crate) fn effect(&mut self) -> Option<Effect> {
+        self.out.pop_front()
+    }
+
+    /// The coordinator was found, or not.
+    pub(crate) fn found(&mut self, now: Instant, result: Result<(), Error>) {
+        if self.coordinator == Coordinator::Finding {
+            match result {
+                Ok(()) => {
+                    self.finding += 1;
+                    self.coordinator = Coordinator::Known;
+                }
+                Err(why) => {
+                    let pause = self.pause_after(&why);
+                    self.coordinator = Coordinator::Unknown(now + pause);
+                }
+            }
+        }
+        self.tick(now);
+    }
+
+    /// A revocation was carried out.
+    pub(crate) fn acknowledged(&mut self, now: Instant, ticket: u64) {
+        self.holdings.finish(ticket);
+        self.tick(now);
+    }
+
+    /// Topics whose partition counts matter to this member.
+    pub(crate) fn interest(&self) -> BTreeSet<Topic> {
+        let mut topics: BTreeSet<Topic> = self.config.topics.iter().cloned().collect();
+        topics.extend(self.led.iter().flat_map(BTreeMap::keys).cloned());
+        if let Phase::Leading { members, .. } = &self.phase {
+            topics.extend(members.iter().flat_map(|member| member.subscription.topics.iter().cloned()));
+        }
+        topics
+    }
+
+    /// Metadata changed. `count` says how many partitions a topic has, `None` when that is not known.
+    ///
+    /// The leader divides again when the number of partitions of a topic of the group has changed. A topic that is
+    /// missing from metadata for a while is no change: giving its partitions up would help nobody.
+    pub(crate) fn metadata(&mut self, now: Instant, count: impl Fn(&str) -> Option<i32>) {
+        for topic in self.interest() {
+            if let Some(known) = count(&topic) {
+                self.counts.insert(topic, known);
+            }
+        }
+        let mut changed = false;
+        for (topic, by) in self.led.iter_mut().flatten() {
+            match self.counts.get(topic) {
+                Some(known) if *by == UNKNOWN_COUNT => *by = *known,
+                Some(known) => changed |= known != by,
+                None => {}
+            }
+        }
+        if matches!(self.phase, Phase::Stable) && changed {
+            self.rejoin(now);
+        }
+        if matches!(self.phase, Phase::Leading { .. })
+            && self.interest().iter().all(|topic| self.counts.contains_key(topic))
+        {
+            self.divide(now);
+        }
+        self.tick(now);
+    }
+
+    /// Everything that can be known about the topics of [`Effect::Resolve`] is known.
+    pub(crate) fn resolved(&mut self, now: Instant) {
+        self.divide(now);
+        self.tick(now);
+    }
+
+    /// Leaves the group. [`Machine::has_ended`] says when that is done. Whoever leaves has drained and committed.
+    pub(crate) fn leave(&mut self, now: Instant) {
+        self.holdings.lose_all();
+        self.calls.clear();
+        let nothing_to_say = self.member_id.is_empty() || self.config.instance_id.is_some();
+        self.phase = if nothing_to_say || self.has_ended() { Phase::Ended } else { Phase::Leaving };
+        self.tick(now);
+    }
+
+    /// Whether this member is over: left, or fenced.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Who a commit may be sent as; `None` while the coordinator is not known or would refuse it because the group is
+    /// between JoinGroup and SyncGroup.
+    pub(crate) fn committer(&self) -> Option<Identity> {
+        let may = matches!(self.phase, Phase::Stable | Phase::Out(_) | Phase::Joining);
+        (may && self.generation >= 0 && self.coordinator == Coordinator::Known).then(|| self.identity())
+    }
+
+    /// The epoch in which the reader got the partition, while it has it.
+    pub(crate) fn owned_since(&self, partition: &TopicPartition) -> Option<AssignmentEpoch> {
+        self.holdings.announced(partition)
+    }
+
+    fn check_session(&mut self, now: Instant) {
+        if self.holdings.is_empty() || now < self.session_end() || sabotaged("group-session-expiry") {
+            return;
+        }
+        let doing = format!(
+            "staying in group {}: no heartbeat sent in the last {:?} was answered",
+            self.config.group_id, self.config.session_timeout
+        );
+        self.lose(Error::new(doing, ErrorKind::Timeout));
+        if matches!(self.phase, Phase::Stable | Phase::Syncing | Phase::Leading { .. }) {
+            self.go_out(now);
+        }
+    }
+
+    fn send_what_is_due(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Out(at) if at <= now) && self.may_join() {
+            self.join(now);
+        }
+        if self.may_heartbeat() && self.next_heartbeat <= now {
+            self.next_heartbeat = now + self.config.heartbeat_interval;
+            let call = Call::Heartbeat { member_id: self.member_id.clone(), generation: self.generation };
+            self.send(now, Asked::Heartbeat, call);
+        }
+        if self.may_read_offsets() && self.offsets_at <= now {
+            let (asked, partitions) = self.holdings.fetching();
+            self.send(now, Asked::Offsets(asked), Call::Offsets { partitions });
+        }
+        if matches!(self.phase, Phase::Leaving) && self.calls.is_empty() {
+            self.send(now, Asked::Leave, Call::Leave { member_id: self.member_id.clone() });
+        }
+    }
+
+    fn join(&mut self, now: Instant) {
+        let owned = self.holdings.claims();
+        self.claimed = owned.iter().cloned().collect();
+        self.rejoin_when_drained = false;
+        self.led = None;
+        let generation = (self.held_generation >= 0).then_some(self.held_generation);
+        let topics = self.config.topics.clone();
+        let rack = self.config.client_rack.clone();
+        let metadata = Subscription { topics, owned, generation, rack }.encode();
+        self.phase = Phase::Joining;
+        self.send(now, Asked::Join, Call::Join { member_id: self.member_id.clone(), metadata });
+    }
+
+    /// Joins again: at once, or when an eager member has given up what it holds.
+    pub(super) fn rejoin(&mut self, now: Instant) {
+        if self.config.is_eager() {
+            let deadline = now + self.config.drain_time();
+            if let Some((ticket, partitions)) = self.holdings.revoke_all(deadline) {
+                self.tell(Notice::Revoke { ticket, partitions, deadline });
+            }
+        }
+        self.go_out(now);
+    }
+
+    /// Drops whatever joining is under way and starts over at `at`.
+    pub(super) fn go_out(&mut self, at: Instant) {
+        self.calls.retain(|_, call| !matches!(call.asked, Asked::Join | Asked::Sync));
+        self.phase = Phase::Out(at);
+    }
+
+    /// Membership is over: what we held is somebody else's.
+    pub(super) fn lose(&mut self, why: Error) {
+        self.generation = -1;
+        self.held_generation = -1;
+        self.rejoin_when_drained = false;
+        self.led = None;
+        let partitions = self.holdings.lose_all();
+        if !partitions.is_empty() {
+            self.tell(Notice::Lost { partitions, why });
+        }
+    }
+
+    /// Another process runs with our instance id: this member is over.
+    pub(super) fn fence(&mut self, why: Error) {
+        self.lose(why.clone());
+        self.tell(Notice::Failed(why));
+        self.calls.clear();
+        self.phase = Phase::Ended;
+    }
+
+    /// The coordinator this was sent to is gone or is not it. Says whether it is the one in use.
+    pub(super) fn lose_coordinator(&mut self, now: Instant, finding: u64) -> bool {
+        if self.finding != finding {
+            return false;
+        }
+        if self.coordinator == Coordinator::Known {
+            let pause = self.pause();
+            self.coordinator = Coordinator::Unknown(now + pause);
+            self.out.push_back(Effect::Forget);
+        }
+        true
+    }
+
+    /// Wait before the next attempt: none after the first failure, then growing with jitter (KIP-580).
+    pub(super) fn pause(&mut self) -> Duration {
+        self.attempts = self.attempts.saturating_add(1);
+        self.backoff_after(self.attempts)
+    }
+
+    pub(super) fn backoff_after(&self, failures: u32) -> Duration {
+        match failures.checked_sub(2) {
+            Some(attempt) => self.rng.backoff(self.backoff.0, self.backoff.1, attempt),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// The same, and the reader is told when only a person can help.
+    pub(super) fn pause_after(&mut self, why: &Error) -> Duration {
+        if why.is_retriable() || why.code() == Some(ErrorCode::FENCED_INSTANCE_ID) {
+            return self.pause();
+        }
+        self.tell(Notice::Failed(why.clone()));
+        REFUSED_PAUSE
+    }
+
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.out.push_back(Effect::Tell(notice));
+    }
+
+    pub(super) fn send(&mut self, now: Instant, asked: Asked, call: Call) {
+        self.next_call += 1;
+        let id = CallId(self.next_call);
+        self.calls.insert(id, Pending { asked, sent: now, identity: self.identity() });
+        self.out.push_back(Effect::Send { id, call });
+    }
+
+    pub(super) fn resolve(&mut self, topics: Vec<Topic>) {
+        self.out.push_back(Effect::Resolve(topics));
+    }
+
+    fn identity(&self) -> Identity {
+        Identity { member_id: self.member_id.clone(), generation: self.generation, finding: self.finding }
+    }
+
+    fn session_end(&self) -> Instant {
+        self.alive + self.config.session_timeout
+    }
+
+    fn may_join(&self) -> bool {
+        !self.config.is_eager() || self.holdings.is_empty()
+    }
+
+    fn may_heartbeat(&self) -> bool {
+        let member = self.generation >= 0 && !matches!(self.phase, Phase::Leaving | Phase::Ended);
+        member && !self.calls.values().any(|call| matches!(call.asked, Asked::Heartbeat))
+    }
+
+    fn may_read_offsets(&self) -> bool {
+        self.holdings.wants_offsets()
+            && !self.calls.values().any(|call| matches!(call.asked, Asked::Offsets(_)))
+    }
+}

@@ -1,0 +1,18 @@
+//! The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+//!
+//! | file | question |
+//! |---|---|
+//! | `machine.rs` | what does a member do next? |
+//! | `answers.rs` | what does each answer of the coordinator mean? |
+//! | `holdings.rs` | which partitions does this member hold, and how firmly? |
+//! | `assignors.rs` | how does a leader divide partitions? |
+//! | `codec.rs` | how do calls become Kafka messages? |
+
+mod answers;
+mod assignors;
+pub(super) mod codec;
+mod holdings;
+pub(super) mod machine;
+
+pub(super) use answers::Remedy;
+pub use assignors::Assignor;

@@ -1,0 +1,106 @@
+//! How does a process share topics with the other members of its consumer group?
+//!
+//! [`Group::join`] starts a member that finds its coordinator, joins, heartbeats and rejoins by itself, whatever the
+//! application does. [`Group::event`] says which partitions come and go; a [`Committer`] stores positions.
+//!
+//! | file | question |
+//! |---|---|
+//! | `config.rs` | what does a member need to know? |
+//! | `event.rs` | what does it hear, and what must it answer? |
+//! | `commit.rs` | which offsets are committed when, and what does a failure mean? |
+//! | `outbox.rs` | what has been decided that nobody has read? |
+//! | `driver.rs` | who moves the member? (one task; the only file that waits) |
+//! | `classic/` | what does a member of a classic group do next? (pure) |
+//! | `subscription.rs`, `assignment.rs`, `wire.rs` | what do members tell each other? |
+
+mod assignment;
+mod classic;
+mod commit;
+mod config;
+mod driver;
+mod event;
+mod outbox;
+mod shared;
+mod subscription;
+mod wire;
+
+use std::sync::Arc;
+
+use prosody_base::{Clock, Instant, Lane, Task};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::Client;
+
+pub use classic::Assignor;
+pub use commit::{CommitError, CommitOffset, Committer};
+pub use config::GroupConfig;
+pub use event::{AssignedPartition, AssignmentEpoch, CommittedOffset, GroupEvent, RevokeAck};
+
+use driver::Driver;
+use outbox::Notice;
+use shared::Shared;
+
+/// One member of a consumer group. Dropping it ends the member without a word, as a crash would: the others get its
+/// partitions after the session timeout. [`Group::leave`] hands them over at once.
+#[derive(Debug)]
+pub struct Group {
+    shared: Arc<Shared>,
+    committer: Committer,
+    leave: oneshot::Sender<()>,
+    task: Task<()>,
+    clock: Clock,
+}
+
+impl Group {
+    /// Becomes a member. Returns at once; what happens is told by [`Group::event`].
+    #[must_use]
+    pub fn join(client: &Client, config: GroupConfig) -> Group {
+        let cluster = client.cluster().clone();
+        let doors = cluster.doors().clone();
+        let shared = Arc::new(Shared::default());
+        let (orders, incoming) = mpsc::channel(commit::COMMIT_QUEUE);
+        let (leave, leaving) = oneshot::channel();
+        let committer = Committer { orders, clock: doors.clock.clone(), timeout: config.commit_timeout };
+        let driver = Driver::new(cluster, config, Arc::clone(&shared));
+        let task = doors.spawner.spawn(Lane::Io, driver.run(incoming, leaving));
+        Group { shared, committer, leave, task, clock: doors.clock }
+    }
+
+    /// The next event. Heartbeats and rebalances go on whether or not this is called; what was decided and undone
+    /// unread is never told. Waits for ever once the member is over. May be dropped and called again.
+    pub async fn event(&mut self) -> GroupEvent {
+        loop {
+            if let Some(notice) = self.shared.read() {
+                return self.event_of(notice);
+            }
+            self.shared.news.notified().await;
+        }
+    }
+
+    /// Commits positions of this member's partitions.
+    #[must_use]
+    pub fn committer(&self) -> Committer {
+        self.committer.clone()
+    }
+
+    /// Leaves the group after the commits made so far, at the latest at `deadline`. Drain and commit before: no event
+    /// tells of the partitions given up here. A static member sends nothing: its partitions wait for its return until
+    /// the session timeout.
+    pub async fn leave(self, deadline: Instant) {
+        let Group { leave, task, clock, .. } = self;
+        let _ = leave.send(());
+        let _ = clock.until(deadline, task).await;
+    }
+
+    fn event_of(&self, notice: Notice) -> GroupEvent {
+        match notice {
+            Notice::Assigned { epoch, partitions } => GroupEvent::Assigned { epoch, partitions },
+            Notice::Revoke { ticket, partitions, deadline } => {
+                let done = RevokeAck { ticket, shared: Arc::clone(&self.shared) };
+                GroupEvent::Revoke { partitions, deadline, done }
+            }
+            Notice::Lost { partitions, why } => GroupEvent::Lost { partitions, why },
+            Notice::Failed(why) => GroupEvent::Failed(why),
+        }
+    }
+}
