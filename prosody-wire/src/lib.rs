@@ -10,8 +10,10 @@ mod error;
 pub mod group;
 mod limits;
 mod net;
+pub mod produce;
 mod proto;
 mod types;
+mod wire;
 
 pub use client::{Client, ClientConfig};
 pub use error::{DecodeError, Error, ErrorKind};

@@ -1,0 +1,35 @@
+//! Writing records, each acknowledged one exactly once and in order.
+//!
+//! ```text
+//! Producer::send ──▶ Accumulator ──▶ Driver ──▶ broker
+//!   (any thread)      partitions'     seals, sends,     │
+//!        ▲            batches         reads answers ◀───┘
+//!        └── Sending ◀── Completion of the batch ◀── Sequencer: what an answer means
+//! ```
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `handle.rs` | what does a user hold? |
+//! | `accumulator.rs` | where does a record wait? |
+//! | `queue.rs` | what waits for one partition? |
+//! | `sequencer.rs` | which batch goes next, under which sequence? |
+//! | `partitioner.rs` | which partition does a key belong to? |
+//! | `completion.rs` | how does a sender learn its record's fate? |
+//! | `wire.rs` | what do Produce messages look like? |
+//! | `driver.rs` | who sends? |
+
+mod accumulator;
+mod completion;
+mod driver;
+mod handle;
+mod partitioner;
+mod queue;
+mod sequencer;
+#[cfg(test)]
+mod sequencer_model;
+pub(crate) mod wire;
+
+pub use accumulator::OutgoingRecord;
+pub use completion::{Delivery, SendError, SendOutcome, Sending};
+pub use handle::{Producer, ProducerConfig};
+pub use partitioner::Partitioner;
