@@ -1,13 +1,131 @@
 //! How fast is it, beside its peers and its bars?
+//!
+//! Programs run in processes of their own, ours and the peer's in the order A B B A, and the medians of at least three
+//! rounds are compared within one run. Absolute bars are scaled by how fast this machine is (`bench/calibrate.rs`).
+
+mod calibrate;
+mod programs;
+mod row;
+mod wire;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::args::Args;
+use crate::kafka::{Cluster, Version};
+use crate::progress::{doing, say};
+use row::Row;
 
-/// `cargo xtask bench [NAME]... [--quick] [--json FILE]`
+/// A port that no test and no person's `kafka start` uses.
+const PORT: u16 = 19_592;
+/// What the rows on a real broker use.
+const PARTITIONS: u16 = 8;
+const KEYS: u64 = 10_000;
+const SIZE: u64 = 100;
+
+/// What the benches of one run share.
+pub(crate) struct Bench {
+    /// A tenth of the records and one round: to see that it works, not how fast it is.
+    pub(crate) quick: bool,
+    /// How much slower this machine is than the one the absolute bars were set on.
+    pub(crate) factor: f64,
+    kafka: Option<Cluster>,
+    topics: u32,
+}
+
+type Rows = Result<Vec<Row>, String>;
+
+struct Named {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Bench) -> Rows,
+}
+
+const BENCHES: &[Named] = &[
+    Named { name: "produce", about: "the idempotent producer beside librdkafka", run: wire::produce },
+    Named { name: "consume", about: "raw consuming beside librdkafka, and its memory", run: wire::consume },
+    Named { name: "send", about: "one awaited send at a time", run: wire::send },
+    Named { name: "first", about: "a fresh group's first record", run: wire::first },
+];
+
+/// `cargo xtask bench [NAME]... [--quick] [--json FILE] [--list]`
 pub(crate) fn command(mut args: Args) -> Outcome {
-    let _json = args.value("--json")?;
-    let _quick = args.flag("--quick");
-    let name = args.word();
+    let json = args.value("--json")?;
+    let (quick, list) = (args.flag("--quick"), args.flag("--list"));
+    let mut names = Vec::new();
+    while let Some(name) = args.word() {
+        names.push(name);
+    }
     args.end()?;
-    Err(format!("there is no bench {} yet", name.unwrap_or_default()))
+    if list {
+        for bench in BENCHES {
+            println!("{:14} {}", bench.name, bench.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(unknown) = names.iter().find(|name| BENCHES.iter().all(|bench| bench.name != **name)) {
+        return Err(format!("there is no bench `{unknown}`; `cargo xtask bench --list` names them"));
+    }
+    doing("calibrating");
+    let factor = calibrate::factor();
+    say(&format!("this machine takes {factor:.2} × the time of the one the absolute bars were set on"));
+    let mut bench = Bench { quick, factor, kafka: None, topics: 0 };
+    let mut rows = Vec::new();
+    let mut complete = true;
+    for named in
+        BENCHES.iter().filter(|bench| names.is_empty() || names.iter().any(|name| name == bench.name))
+    {
+        let start = Instant::now();
+        doing(named.name);
+        match (named.run)(&mut bench) {
+            Ok(found) => {
+                for row in found {
+                    say(&row.line());
+                    rows.push(row);
+                }
+            }
+            Err(why) => {
+                complete = false;
+                say(&format!("{:14} FAILED: {why}", named.name));
+            }
+        }
+        doing(&format!("{} took {:.0} s", named.name, start.elapsed().as_secs_f32()));
+    }
+    drop(bench);
+    doing("");
+    if let Some(file) = json {
+        let all: Vec<Value> = rows.iter().map(Row::json).collect();
+        fs::write(&file, format!("{:#}\n", json!(all))).map_err(|problem| format!("{file}: {problem}"))?;
+    }
+    let met = rows.iter().filter(|row| row.ok()).count();
+    say(&format!("{met} of {} rows meet their bar", rows.len()));
+    Ok(if complete && met == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Bench {
+    /// The bootstrap address of a real broker, started for the first bench that asks.
+    fn kafka(&mut self) -> Result<String, String> {
+        if self.kafka.is_none() {
+            self.kafka = Some(Cluster::start(Version::named("4")?, 1, PORT)?);
+        }
+        Ok(self.kafka.as_ref().map(Cluster::bootstrap).unwrap_or_default())
+    }
+
+    fn count(&self, full: u64) -> u64 {
+        if self.quick { full / 10 } else { full }
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 1 } else { 3 }
+    }
+
+    /// A topic name that nothing in this run has used.
+    fn fresh(&mut self, what: &str) -> String {
+        self.topics += 1;
+        format!("{what}-{}", self.topics)
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::doing;
 use crate::report::{self, Tally, Verdict};
-use crate::{Outcome, run, setup};
+use crate::{Outcome, csharp, run, setup};
 
 type Check = fn() -> Verdict;
 
@@ -29,6 +29,7 @@ const CHECKS: &[(&str, Check)] = &[
         command.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         verdict("doc", &mut command)
     }),
+    ("format: dotnet format", csharp::format),
 ];
 
 /// `cargo xtask check`

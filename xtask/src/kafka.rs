@@ -17,7 +17,7 @@ use crate::args::Args;
 use crate::leash::{self, Leashed};
 use crate::progress::{doing, say};
 use crate::{Outcome, run};
-pub(crate) use jars::Version;
+pub(crate) use jars::{Version, classpath};
 use node::Node;
 
 /// From the first process to an answer to Metadata that names every broker.

@@ -14,17 +14,23 @@
 //! | `setup.rs` | which tools are missing, and how do they get here? |
 //! | `check.rs`, `check/` | does the tree follow its own rules? |
 //! | `test.rs`, `report.rs` | which suites are there, and what came of each? |
-//! | `kafka.rs` | how does a real Apache Kafka start and stop? |
-//! | `bench.rs` | how fast is it, beside its peers and its bars? |
+//! | `csharp.rs` | how is the .NET side built, formatted and tested? |
+//! | `foreign.rs` | can other clients use our broker? |
+//! | `real.rs`, `real/` | does it hold on a real Apache Kafka? |
+//! | `kafka.rs`, `kafka/` | how does a real Apache Kafka start and stop? |
+//! | `bench.rs`, `bench/` | how fast is it, beside its peers and its bars? |
 //! | `sim.rs`, `fuzz.rs` | how are the simulator and the fuzzers started? |
 
 mod args;
 mod bench;
 mod check;
+mod csharp;
+mod foreign;
 mod fuzz;
 mod kafka;
 mod leash;
 mod progress;
+mod real;
 mod report;
 mod run;
 mod setup;

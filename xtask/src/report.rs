@@ -42,6 +42,15 @@ impl Tally {
         Tally { failed: 1, failures: vec![why.into()], ..Tally::default() }
     }
 
+    /// Adds the counts of a part.
+    pub(crate) fn add(&mut self, part: Tally) {
+        self.passed += part.passed;
+        self.failed += part.failed;
+        self.skipped += part.skipped;
+        self.failures.extend(part.failures);
+        self.reasons.extend(part.reasons);
+    }
+
     /// Counts one named test and prints its line.
     pub(crate) fn count(&mut self, name: &str, verdict: Verdict, took: Duration) {
         let seconds = took.as_secs_f32();

@@ -112,20 +112,26 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Builds an example and returns its path. With `--workspace` the features are those of `cargo test --workspace`, so
-/// the dependencies are not built a second time for it.
-pub(crate) fn example(name: &str, profile: Profile) -> Result<PathBuf, String> {
+/// Builds a program or an example and returns its path. It is built with the whole workspace, so its dependencies have the
+/// features of `cargo test --workspace` and are not built a second time.
+pub(crate) fn program(name: &str, profile: Profile) -> Result<PathBuf, String> {
     let mut build = cargo();
-    build.args(["build", "--quiet", "--workspace", "--example", name]);
+    build.args(["build", "--quiet", "--workspace"]);
     let folder = match profile {
-        Profile::Dev => "debug",
+        Profile::Dev => {
+            build.args(["--bins", "--examples"]);
+            target().join("debug")
+        }
         Profile::Release => {
-            build.arg("--release");
-            "release"
+            build.args(["--release", "--example", name]);
+            target().join("release")
         }
     };
     step(&format!("building {name}"), &format!("build-{name}"), &mut build)?;
-    Ok(target().join(folder).join("examples").join(name))
+    [folder.join("examples").join(name), folder.join(name)]
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| format!("no program or example is called {name}"))
 }
 
 /// Where cargo puts what it builds.

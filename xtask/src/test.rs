@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, run};
+use crate::{Outcome, check, csharp, foreign, real, run};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,27 @@ const SUITES: &[Suite] = &[
         run: |_| check::suite(),
     },
     Suite { name: "rust", about: "unit, property and integration tests of every crate", run: rust },
+    Suite {
+        name: "csharp",
+        about: "the .NET package on net8.0, net9.0 and net10.0",
+        run: |_| csharp::suite(),
+    },
+    Suite {
+        name: "foreign-librdkafka",
+        about: "librdkafka as a client of our broker",
+        run: |_| foreign::librdkafka(),
+    },
+    Suite {
+        name: "foreign-java",
+        about: "the Java client as a client of our broker",
+        run: |_| foreign::java(),
+    },
+    Suite {
+        name: "kafka-3.9",
+        about: "both quick starts, members, kills, restarts on Apache Kafka 3.9",
+        run: |_| real::suite("3.9"),
+    },
+    Suite { name: "kafka-4", about: "the same on Apache Kafka 4", run: |_| real::suite("4") },
 ];
 
 /// `cargo xtask test [--suite NAME]... [--full] [--list]`

@@ -1,0 +1,74 @@
+// What does a cluster hold? Asked with Kafka's own client, so that no code of ours vouches for itself.
+//
+// java -cp JARS Oracle.java BOOTSTRAP create TOPIC PARTITIONS
+// java -cp JARS Oracle.java BOOTSTRAP read TOPIC               one line per record: PARTITION OFFSET KEY
+// java -cp JARS Oracle.java BOOTSTRAP committed GROUP TOPIC    one line per partition: PARTITION COMMITTED END
+
+import java.io.PrintStream;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+public class Oracle {
+    public static void main(String[] args) throws Exception {
+        var out = new PrintStream(System.out, false);
+        switch (args[1]) {
+            case "create" -> create(args[0], args[2], Integer.parseInt(args[3]));
+            case "read" -> read(args[0], args[2], out);
+            case "committed" -> committed(args[0], args[2], args[3], out);
+            default -> throw new IllegalArgumentException(args[1]);
+        }
+        out.flush();
+    }
+
+    private static void create(String bootstrap, String topic, int partitions) throws Exception {
+        try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+        }
+    }
+
+    private static KafkaConsumer<String, String> consumer(String bootstrap) {
+        return new KafkaConsumer<>(Map.of(
+                "bootstrap.servers", bootstrap,
+                "key.deserializer", StringDeserializer.class,
+                "value.deserializer", StringDeserializer.class,
+                "enable.auto.commit", false));
+    }
+
+    private static List<TopicPartition> partitions(KafkaConsumer<String, String> consumer, String topic) {
+        return consumer.partitionsFor(topic).stream()
+                .map(info -> new TopicPartition(info.topic(), info.partition()))
+                .collect(Collectors.toList());
+    }
+
+    private static void read(String bootstrap, String topic, PrintStream out) {
+        try (var consumer = consumer(bootstrap)) {
+            var partitions = partitions(consumer, topic);
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            var ends = consumer.endOffsets(partitions);
+            while (partitions.stream().anyMatch(partition -> consumer.position(partition) < ends.get(partition))) {
+                for (var record : consumer.poll(Duration.ofMillis(500))) {
+                    out.println(record.partition() + " " + record.offset() + " " + record.key());
+                }
+            }
+        }
+    }
+
+    private static void committed(String bootstrap, String group, String topic, PrintStream out) throws Exception {
+        try (var consumer = consumer(bootstrap); var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            var ends = consumer.endOffsets(partitions(consumer, topic));
+            var committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get();
+            ends.forEach((partition, end) -> {
+                var offset = committed.get(partition);
+                out.println(partition.partition() + " " + (offset == null ? -1 : offset.offset()) + " " + end);
+            });
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How is a program measured? In a process of its own that ends with one JSON line about itself.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::run;
+
+/// A bench program and the words that never change.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) words: Vec<String>,
+}
+
+impl Program {
+    /// An example of the workspace, built for measuring.
+    pub(crate) fn ours(example: &str, words: &[&str]) -> Result<Program, String> {
+        Ok(Program { path: run::program(example, run::Profile::Release)?, words: owned(words) })
+    }
+
+    /// A program of benches/peers.
+    pub(crate) fn peer(package: &str, words: &[&str]) -> Result<Program, String> {
+        let mut build = run::cargo();
+        build.current_dir(run::root().join("benches/peers")).args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            package,
+        ]);
+        run::step(&format!("building {package}"), &format!("build-{package}"), &mut build)?;
+        Ok(Program {
+            path: run::root().join("benches/peers/target/release").join(package),
+            words: owned(words),
+        })
+    }
+
+    /// Runs it and returns the JSON object of its last line.
+    pub(crate) fn run(&self, options: &[(&str, String)]) -> Result<Value, String> {
+        let mut command = Command::new(&self.path);
+        command.args(&self.words);
+        for (name, value) in options {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        let text = run::stdout_of(&mut command)?;
+        let last = text.lines().last().unwrap_or_default();
+        serde_json::from_str(last).map_err(|problem| format!("{}: `{last}`: {problem}", self.path.display()))
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A number of a program's line.
+pub(crate) fn number(line: &Value, field: &str) -> Result<f64, String> {
+    line.get(field).and_then(Value::as_f64).ok_or_else(|| format!("no {field} in {line}"))
+}
+
+/// Records per CPU second of the client.
+pub(crate) fn per_cpu_second(line: &Value) -> Result<f64, String> {
+    Ok(number(line, "records")? / number(line, "cpu_seconds")?)
+}
+
+/// The middle value.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Runs two measurements `rounds` times each, in the order A B B A A B …, and returns the medians.
+pub(crate) fn balanced(
+    rounds: usize,
+    mut ours: impl FnMut() -> Result<f64, String>,
+    mut theirs: impl FnMut() -> Result<f64, String>,
+) -> Result<(f64, f64), String> {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            a.push(ours()?);
+            b.push(theirs()?);
+        } else {
+            b.push(theirs()?);
+            a.push(ours()?);
+        }
+    }
+    Ok((median(a), median(b)))
+}

@@ -1,0 +1,85 @@
+//! Can other clients use our broker? Scripts in `testkit/tests/foreign/` drive them against the program `prosody-broker`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::kafka::{self, Version};
+use crate::leash::Leashed;
+use crate::progress::{doing, say};
+use crate::report::{Tally, number_before};
+use crate::{run, setup};
+
+const SCRIPTS: &str = "testkit/tests/foreign";
+/// One version for everybody, as for every tool.
+const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
+const PORT_LIBRDKAFKA: u16 = 19_692;
+const PORT_JAVA: u16 = 19_792;
+
+/// librdkafka, through its Python package.
+pub(crate) fn librdkafka() -> Tally {
+    let python = match setup::python("confluent-kafka", CONFLUENT_KAFKA) {
+        Ok(python) => python,
+        Err(why) => return Tally::skipped(why),
+    };
+    with_broker("librdkafka", PORT_LIBRDKAFKA, |bootstrap| {
+        let mut command = Command::new(python);
+        command.arg(run::root().join(SCRIPTS).join("librdkafka.py")).arg(bootstrap);
+        Ok(command)
+    })
+}
+
+/// The Java client, out of the jars of the current server.
+pub(crate) fn java() -> Tally {
+    if let Err(why) = setup::java() {
+        return Tally::skipped(why);
+    }
+    with_broker("java", PORT_JAVA, |bootstrap| {
+        let classpath = kafka::classpath(Version::named("4")?)?;
+        let mut command = Command::new("java");
+        command
+            .args(["-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", &classpath])
+            .arg(run::root().join(SCRIPTS).join("JavaClient.java"))
+            .arg(bootstrap);
+        Ok(command)
+    })
+}
+
+/// Starts our broker, runs the script against it and reads its last line `N passed, N failed`.
+fn with_broker(name: &str, port: u16, script: impl FnOnce(&str) -> Result<Command, String>) -> Tally {
+    let ran = broker(port).and_then(|(_broker, bootstrap)| {
+        doing(&format!("{name} against our broker"));
+        run::logged(&format!("foreign-{name}"), &mut script(&bootstrap)?)
+    });
+    let ran = match ran {
+        Ok(ran) => ran,
+        Err(why) => return Tally::failed(why),
+    };
+    let last = ran.output.lines().last().unwrap_or_default();
+    let mut tally = Tally {
+        passed: number_before(last, " passed"),
+        failed: number_before(last, " failed"),
+        ..Tally::default()
+    };
+    if !ran.ok || tally.passed + tally.failed == 0 {
+        tally.failed = tally.failed.max(1);
+    }
+    if tally.failed > 0 {
+        say(&ran.tail(40));
+        tally.failures.push(format!("{name}: see target/xtask/logs/foreign-{name}.log"));
+    }
+    tally
+}
+
+/// Our broker as a process of its own, with the bootstrap address that it prints.
+fn broker(port: u16) -> Result<(Leashed, String), String> {
+    let mut command = Command::new(run::program("prosody-broker", run::Profile::Dev)?);
+    command.args(["--port", &port.to_string(), "--brokers", "3"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut process = Leashed::spawn(&mut command)?;
+    let pipe = process.child().stdout.take().ok_or("the pipe was just asked for")?;
+    let mut line = String::new();
+    BufReader::new(pipe).read_line(&mut line).map_err(|problem| format!("prosody-broker: {problem}"))?;
+    let address = line.split(|c: char| c.is_whitespace() || c == '=').rfind(|word| word.contains(':'));
+    let bootstrap =
+        address.ok_or_else(|| format!("prosody-broker printed `{}`, no address", line.trim()))?.to_owned();
+    Ok((process, bootstrap))
+}

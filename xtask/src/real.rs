@@ -1,0 +1,250 @@
+//! Does it hold on a real Apache Kafka? Quick starts of both languages, members that join, leave and are killed, a broker
+//! that restarts, offsets that are resumed. What was handled is compared with the topic as Kafka's own client reads it.
+
+mod history;
+mod members;
+mod oracle;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::kafka::{Cluster, Version};
+use crate::progress::doing;
+use crate::report::{Tally, Verdict};
+use crate::{run, setup};
+use history::{Stored, compare};
+use members::Members;
+use oracle::Oracle;
+
+/// One port per version, so that both suites could run at once; none of them a person's default.
+const PORTS: [(&str, u16); 2] = [("3.9", 19_392), ("4", 19_492)];
+const PARTITIONS: u32 = 8;
+const RECORDS: usize = 100_000;
+const KEYS: usize = 1_000;
+/// An event of fate happens only while at least this many records are still unread.
+const UNREAD: usize = 10_000;
+/// For a hundred thousand records by two members, several times over.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What a scenario needs.
+struct Stage {
+    cluster: Cluster,
+    oracle: Oracle,
+    produce: PathBuf,
+    consume: PathBuf,
+    quickstart: PathBuf,
+}
+
+type Scenario = fn(&mut Stage) -> Result<(), String>;
+
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("quick start in Rust", quickstart_rust),
+    ("100,000 records, two members, a third joins and one leaves", join_and_leave),
+    ("kill -9 of a member with handlers running", kill),
+    ("broker restart during consumption", restart),
+    ("a new member resumes at the committed offsets", resume),
+];
+
+/// Runs every scenario on one cluster of this version.
+pub(crate) fn suite(version: &'static str) -> Tally {
+    if let Err(why) = setup::java() {
+        return Tally::skipped(why);
+    }
+    let mut tally = Tally::default();
+    let mut stage = match stage(version) {
+        Ok(stage) => stage,
+        Err(why) => return Tally::failed(why),
+    };
+    for (name, scenario) in SCENARIOS {
+        doing(&format!("Kafka {version}: {name}"));
+        let start = Instant::now();
+        let result = scenario(&mut stage);
+        tally.count(name, result.into(), start.elapsed());
+    }
+    let start = Instant::now();
+    tally.count("quick start in C#", quickstart_csharp(&stage), start.elapsed());
+    tally
+}
+
+fn stage(version: &'static str) -> Result<Stage, String> {
+    let port = PORTS.iter().find(|(name, _)| *name == version).map_or(PORTS[0].1, |(_, port)| *port);
+    let (produce, consume) =
+        (run::program("produce", run::Profile::Dev)?, run::program("consume", run::Profile::Dev)?);
+    let quickstart = run::program("quickstart", run::Profile::Dev)?;
+    let cluster = Cluster::start(Version::named(version)?, 1, port)?;
+    let oracle = Oracle::of(&cluster)?;
+    Ok(Stage { cluster, oracle, produce, consume, quickstart })
+}
+
+fn quickstart_rust(stage: &mut Stage) -> Result<(), String> {
+    let mut program = Command::new(&stage.quickstart);
+    program.env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap());
+    saw_the_message(&run::logged("quickstart-rust", &mut program)?)
+}
+
+fn quickstart_csharp(stage: &Stage) -> Verdict {
+    let project = run::root().join("csharp/samples/QuickStart");
+    let mut dotnet = match setup::dotnet_command() {
+        Ok(dotnet) => dotnet,
+        Err(why) => return Verdict::Skipped(why),
+    };
+    dotnet
+        .args(["run", "--framework", "net10.0", "--project"])
+        .arg(project)
+        .env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap());
+    run::logged("quickstart-csharp", &mut dotnet).and_then(|ran| saw_the_message(&ran)).into()
+}
+
+fn saw_the_message(ran: &run::Ran) -> Result<(), String> {
+    if ran.ok && ran.output.contains("Received message: ") { Ok(()) } else { Err(ran.tail(30)) }
+}
+
+impl Stage {
+    /// A topic of its own with `RECORDS` records from our producer; every record it said was acknowledged is there, once.
+    fn topic(&self, name: &str) -> Result<Vec<Stored>, String> {
+        self.oracle.create(name, PARTITIONS)?;
+        let acknowledged = self.produce(name)?;
+        let mut stored = self.oracle.read(name)?;
+        stored.sort();
+        if acknowledged.len() == RECORDS && acknowledged.iter().eq(stored.iter()) {
+            return Ok(stored);
+        }
+        Err(format!(
+            "{} records were acknowledged, {} are stored, and they should be the same {RECORDS}",
+            acknowledged.len(),
+            stored.len()
+        ))
+    }
+
+    fn produce(&self, topic: &str) -> Result<BTreeSet<Stored>, String> {
+        let mut command = Command::new(&self.produce);
+        command.args(["--bootstrap", &self.cluster.bootstrap(), "--topic", topic]).args([
+            "--count",
+            &RECORDS.to_string(),
+            "--keys",
+            &KEYS.to_string(),
+            "--size",
+            "100",
+        ]);
+        let mut acknowledged = BTreeSet::new();
+        let ok = run::lines_of(&mut command, |line| {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+            let number = |field: &str| value.get(field).and_then(serde_json::Value::as_i64);
+            if let (Some(partition), Some(offset)) = (number("partition"), number("offset")) {
+                let key = value.get("key").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+                acknowledged.insert(Stored {
+                    partition: i32::try_from(partition).unwrap_or(-1),
+                    offset,
+                    key,
+                });
+            }
+        })?;
+        if ok { Ok(acknowledged) } else { Err("produce failed".to_owned()) }
+    }
+
+    fn members(&self, topic: &str) -> Result<Members, String> {
+        let log = run::scratch("logs")?.join(format!("{}-{topic}.log", self.cluster.version.full));
+        let _ = std::fs::remove_file(&log);
+        Ok(Members::new(
+            Path::new(&self.consume),
+            &self.cluster.bootstrap(),
+            &format!("{topic}-group"),
+            topic,
+            log,
+        ))
+    }
+
+    /// The whole topic was handled in order, and the group has committed all of it.
+    fn finish(
+        &self,
+        topic: &str,
+        stored: &[Stored],
+        members: &mut Members,
+        most_twice: usize,
+    ) -> Result<(), String> {
+        members.wait_handled(stored.len(), PATIENCE)?;
+        members.leave_all()?;
+        let seen = compare(stored, &members.history())?;
+        if seen.duplicates > most_twice {
+            return Err(format!(
+                "{} records were handled twice; at most {most_twice} may be",
+                seen.duplicates
+            ));
+        }
+        match self.oracle.lag(&format!("{topic}-group"), topic)? {
+            0 => Ok(()),
+            lag => Err(format!("everything was handled, and {lag} records are not committed")),
+        }
+    }
+}
+
+/// What may come twice after a crash: what a member has handled and not yet committed, `MaxUncommitted` at most a partition.
+const UNCOMMITTED: usize = 64 * PARTITIONS as usize;
+
+fn join_and_leave(stage: &mut Stage) -> Result<(), String> {
+    let topic = "join-and-leave";
+    let stored = stage.topic(topic)?;
+    let mut members = stage.members(topic)?;
+    let (first, second) = (members.join()?, members.join()?);
+    members.wait_handled(RECORDS / 10, PATIENCE)?;
+    both_work(&members, &[first, second])?;
+    let third = members.join()?;
+    members.wait_handled(RECORDS * 4 / 10, PATIENCE)?;
+    both_work(&members, &[first, second, third])?;
+    unread(&members, &stored)?;
+    members.leave(first)?;
+    // Nobody died: a clean handover repeats nothing.
+    stage.finish(topic, &stored, &mut members, 0)
+}
+
+fn kill(stage: &mut Stage) -> Result<(), String> {
+    let topic = "kill";
+    let stored = stage.topic(topic)?;
+    let mut members = stage.members(topic)?;
+    let (first, second) = (members.join()?, members.join()?);
+    members.wait_handled(RECORDS / 5, PATIENCE)?;
+    both_work(&members, &[first, second])?;
+    unread(&members, &stored)?;
+    members.kill(second);
+    stage.finish(topic, &stored, &mut members, UNCOMMITTED)
+}
+
+fn restart(stage: &mut Stage) -> Result<(), String> {
+    let topic = "restart";
+    let stored = stage.topic(topic)?;
+    let mut members = stage.members(topic)?;
+    let both = [members.join()?, members.join()?];
+    members.wait_handled(RECORDS / 5, PATIENCE)?;
+    both_work(&members, &both)?;
+    unread(&members, &stored)?;
+    stage.cluster.stop_broker(0);
+    stage.cluster.start_broker(0)?;
+    stage.finish(topic, &stored, &mut members, UNCOMMITTED)
+}
+
+fn resume(stage: &mut Stage) -> Result<(), String> {
+    let topic = "resume";
+    let stored = stage.topic(topic)?;
+    let mut members = stage.members(topic)?;
+    let first = members.join()?;
+    members.wait_handled(RECORDS / 5, PATIENCE)?;
+    members.leave(first)?;
+    unread(&members, &stored)?;
+    members.join()?;
+    stage.finish(topic, &stored, &mut members, 0)
+}
+
+fn both_work(members: &Members, numbers: &[usize]) -> Result<(), String> {
+    members::wait(PATIENCE, "every member to have partitions", || {
+        numbers.iter().all(|number| members.assigned(*number) > 0)
+    })
+}
+
+fn unread(members: &Members, stored: &[Stored]) -> Result<(), String> {
+    match stored.len().saturating_sub(members.handled()) {
+        left if left >= UNREAD => Ok(()),
+        left => Err(format!("only {left} records are unread: the event would come too late to count")),
+    }
+}
