@@ -1,0 +1,70 @@
+//! API 22, InitProducerId: versions 0–5.
+//!
+//! A new id for idempotent producers; for transactional ids the same id with the next epoch. Gaps: no transaction is
+//! ended by it, two-phase commit (6) is not served.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
+
+use kafka_protocol::messages::ProducerId;
+use kafka_protocol::messages::init_producer_id_request::InitProducerIdRequest;
+use kafka_protocol::messages::init_producer_id_response::InitProducerIdResponse;
+
+use super::{Answer, Api, Call, Refused};
+use crate::broker::control::Scope;
+use crate::broker::topics::lock;
+use crate::broker::{ApiKey, code};
+
+/// Transactional ids remembered.
+const TRANSACTIONAL_IDS: usize = 10_000;
+
+pub(super) struct InitProducerId;
+
+impl Api for InitProducerId {
+    const KEY: ApiKey = ApiKey::INIT_PRODUCER_ID;
+    const VERSIONS: RangeInclusive<i16> = 0..=5;
+    type Request = InitProducerIdRequest;
+
+    fn scope(_call: &Call, request: &InitProducerIdRequest, scope: &mut Scope) {
+        if let Some(id) = &request.transactional_id {
+            scope.group(id);
+        }
+    }
+
+    async fn serve(call: &Call, request: InitProducerIdRequest) -> Result<Answer, Refused> {
+        let response = InitProducerIdResponse::default().with_throttle_time_ms(call.throttle_ms());
+        let given = match call.fault() {
+            Some(error) => Err(error),
+            None => give(call, &request),
+        };
+        call.encode(&match given {
+            Ok((id, epoch)) => response.with_producer_id(ProducerId(id)).with_producer_epoch(epoch),
+            Err(error) => response
+                .with_error_code(call.noted(error))
+                .with_producer_id(ProducerId(-1))
+                .with_producer_epoch(-1),
+        })
+    }
+}
+
+fn give(call: &Call, request: &InitProducerIdRequest) -> Result<(i64, i16), i16> {
+    let new = || call.shared.next_producer.fetch_add(1, Ordering::Relaxed);
+    let Some(id) = &request.transactional_id else { return Ok((new(), 0)) };
+    call.coordinates(id)?;
+    let mut known = lock(&call.shared.transactional);
+    if known.len() >= TRANSACTIONAL_IDS && !known.contains_key(id.as_str()) {
+        return Err(code::COORDINATOR_NOT_AVAILABLE);
+    }
+    let next = match known.get(id.as_str()) {
+        None => (new(), 0),
+        Some((producer, epoch)) => {
+            let asked = (request.producer_id.0, request.producer_epoch);
+            if call.version >= 3 && asked.0 != -1 && asked != (*producer, *epoch) {
+                return Err(code::INVALID_PRODUCER_EPOCH);
+            }
+            if *epoch >= i16::MAX - 1 { (new(), 0) } else { (*producer, epoch + 1) }
+        }
+    };
+    known.insert(id.to_string(), next);
+    Ok(next)
+}

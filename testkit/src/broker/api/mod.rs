@@ -1,0 +1,469 @@
+//! How does a request frame become an answer? Header, rules, decoding, one file per API, and the answer's framing.
+
+#[path = "18_api_versions.rs"]
+mod api_versions;
+#[path = "37_create_partitions.rs"]
+mod create_partitions;
+#[path = "19_create_topics.rs"]
+mod create_topics;
+#[path = "42_delete_groups.rs"]
+mod delete_groups;
+#[path = "21_delete_records.rs"]
+mod delete_records;
+#[path = "20_delete_topics.rs"]
+mod delete_topics;
+#[path = "60_describe_cluster.rs"]
+mod describe_cluster;
+#[path = "32_describe_configs.rs"]
+mod describe_configs;
+#[path = "15_describe_groups.rs"]
+mod describe_groups;
+#[path = "01_fetch.rs"]
+mod fetch;
+#[path = "10_find_coordinator.rs"]
+mod find_coordinator;
+#[path = "12_heartbeat.rs"]
+mod heartbeat;
+#[path = "44_incremental_alter_configs.rs"]
+mod incremental_alter_configs;
+#[path = "22_init_producer_id.rs"]
+mod init_producer_id;
+#[path = "11_join_group.rs"]
+mod join_group;
+#[path = "13_leave_group.rs"]
+mod leave_group;
+#[path = "16_list_groups.rs"]
+mod list_groups;
+#[path = "02_list_offsets.rs"]
+mod list_offsets;
+#[path = "03_metadata.rs"]
+mod metadata;
+#[path = "08_offset_commit.rs"]
+mod offset_commit;
+#[path = "47_offset_delete.rs"]
+mod offset_delete;
+#[path = "09_offset_fetch.rs"]
+mod offset_fetch;
+#[path = "23_offset_for_leader_epoch.rs"]
+mod offset_for_leader_epoch;
+#[path = "00_produce.rs"]
+mod produce;
+mod request;
+#[path = "14_sync_group.rs"]
+mod sync_group;
+
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI16, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::protocol::{Decodable, Encodable};
+
+use self::request::{Head, decode_request, is_flexible};
+use super::control::{Action, Asked, Scope, Strike};
+use super::journal::Entry;
+use super::storage::Segments;
+use super::topics::{Partition, Topic};
+use super::{ApiKey, Outcome, Shared, Transport, code};
+
+/// One connection, as its requests see it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) broker: i32,
+    pub(crate) connection: u64,
+    pub(crate) transport: Transport,
+    pub(crate) peer: String,
+    /// Wakes a fetch of this connection; one is enough, for its requests are served one after another.
+    pub(crate) waiter: Arc<tokio::sync::Notify>,
+    pub(crate) client_id: Arc<str>,
+    version: i16,
+    fault: Option<Fault>,
+    throttle: Duration,
+    error: AtomicI16,
+}
+
+/// An error that a rule wants answered.
+#[derive(Clone, Debug)]
+struct Fault {
+    code: i16,
+    topic: Option<String>,
+    partition: Option<i32>,
+}
+
+/// What the connection does with a request that was served.
+#[derive(Debug)]
+pub(crate) struct Fate {
+    pub(crate) write: Vec<Bytes>,
+    pub(crate) then: Then,
+}
+
+/// What follows an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next request.
+    Continue,
+    /// The connection is closed.
+    Close,
+    /// The broker closes its direction and reads on into nothing.
+    HalfClose,
+    /// The broker reads on into nothing.
+    Swallow,
+}
+
+/// An answer before it is framed; `None` wants none.
+type Answer = Option<Segments>;
+
+/// One API: its versions, what its requests are about, and how it is served.
+trait Api {
+    const KEY: ApiKey;
+    const VERSIONS: RangeInclusive<i16>;
+    type Request: Decodable + Send;
+
+    /// Topics, groups and members of a request, for rules that name one.
+    fn scope(_call: &Call, _request: &Self::Request, _scope: &mut Scope) {}
+
+    /// Serves a request. `Err` closes the connection.
+    fn serve(call: &Call, request: Self::Request) -> impl Future<Output = Result<Answer, Refused>> + Send;
+}
+
+/// A request that is answered by closing the connection.
+#[derive(Debug)]
+struct Refused;
+
+impl Call {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        broker: i32,
+        connection: u64,
+        transport: Transport,
+        peer: String,
+    ) -> Call {
+        Call {
+            shared,
+            broker,
+            connection,
+            transport,
+            peer,
+            waiter: Arc::default(),
+            client_id: "".into(),
+            version: 0,
+            fault: None,
+            throttle: Duration::ZERO,
+            error: AtomicI16::new(0),
+        }
+    }
+
+    /// The error a rule wants for a request that is about no single partition.
+    fn fault(&self) -> Option<i16> {
+        let code = self.fault.as_ref().map(|fault| fault.code)?;
+        Some(self.noted(code))
+    }
+
+    /// The error a rule wants for one partition.
+    fn fault_at(&self, topic: &str, partition: i32) -> Option<i16> {
+        let fault = self.fault.as_ref()?;
+        let named = fault.topic.as_ref().is_none_or(|named| named == topic);
+        let struck = named && fault.partition.is_none_or(|named| named == partition);
+        struck.then(|| self.noted(fault.code))
+    }
+
+    /// Remembers the first error of an answer for the journal, and returns it.
+    fn noted(&self, error: i16) -> i16 {
+        let _ = self.error.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed);
+        error
+    }
+
+    fn throttle_ms(&self) -> i32 {
+        i32::try_from(self.throttle.as_millis()).unwrap_or(i32::MAX)
+    }
+
+    fn encode<R: Encodable>(&self, response: &R) -> Result<Answer, Refused> {
+        let mut segments = Segments::default();
+        response.encode(segments.open(), self.version).map_err(|error| {
+            tracing::error!(version = self.version, %error, "an answer cannot be encoded");
+            Refused
+        })?;
+        Ok(Some(segments))
+    }
+
+    /// The partition, if this broker leads it and the client's leader epoch (−1 for none) is the current one.
+    fn led(&self, topic: Option<&Topic>, index: i32, client_epoch: i32) -> Result<Arc<Partition>, i16> {
+        let partition =
+            topic.and_then(|topic| topic.partition(index)).ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let (leader, epoch) = {
+            let inner = partition.lock();
+            (inner.leader, inner.epoch)
+        };
+        if leader != self.broker {
+            return Err(code::NOT_LEADER_OR_FOLLOWER);
+        }
+        match client_epoch {
+            -1 => Ok(partition),
+            known if known < epoch => Err(code::FENCED_LEADER_EPOCH),
+            known if known > epoch => Err(code::UNKNOWN_LEADER_EPOCH),
+            _ => Ok(partition),
+        }
+    }
+
+    /// Whether this broker coordinates the group.
+    fn coordinates(&self, group: &str) -> Result<(), i16> {
+        if group.is_empty() {
+            return Err(code::INVALID_GROUP_ID);
+        }
+        match self.shared.coordinator_of(group) {
+            Some(broker) if broker == self.broker => Ok(()),
+            Some(_) => Err(code::NOT_COORDINATOR),
+            None => Err(code::COORDINATOR_NOT_AVAILABLE),
+        }
+    }
+}
+
+/// Serves one frame (without its length).
+pub(crate) async fn serve_frame(call: &mut Call, frame: Bytes) -> Fate {
+    let Ok((head, body)) = Head::read(frame) else {
+        tracing::debug!(broker = call.broker, peer = call.peer, "a request header cannot be read");
+        return Fate { write: Vec::new(), then: Then::Close };
+    };
+    if *call.client_id != *head.client_id {
+        call.client_id = head.client_id.as_str().into();
+    }
+    let served =
+        served(&call.shared).find(|(key, versions)| *key == head.api && versions.contains(&head.version));
+    let sequence = call.shared.journal.open(Entry {
+        sequence: 0,
+        at: call.shared.doors.clock.now(),
+        broker: call.broker,
+        connection: call.connection,
+        client_id: Arc::clone(&call.client_id),
+        api: head.api,
+        version: head.version,
+        correlation: head.correlation,
+        outcome: Outcome::Pending,
+        error: 0,
+        rule: None,
+        changed: false,
+    });
+    call.version = head.version;
+    call.fault = None;
+    call.throttle = Duration::ZERO;
+    call.error = AtomicI16::new(0);
+    if served.is_none() {
+        call.shared.journal.update(sequence, |entry| entry.outcome = Outcome::UnsupportedVersion);
+        if head.api == ApiKey::API_VERSIONS {
+            call.version = 0;
+            let answer = api_versions::unsupported(call);
+            return framed(head.correlation, false, answer.unwrap_or_default());
+        }
+        return Fate { write: Vec::new(), then: Then::Close };
+    }
+    route(call, &head, body, sequence).await
+}
+
+async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate {
+    match head.api {
+        ApiKey::PRODUCE => run::<produce::Produce>(call, head, body, sequence).await,
+        ApiKey::FETCH => run::<fetch::Fetch>(call, head, body, sequence).await,
+        ApiKey::LIST_OFFSETS => run::<list_offsets::ListOffsets>(call, head, body, sequence).await,
+        ApiKey::METADATA => run::<metadata::Metadata>(call, head, body, sequence).await,
+        ApiKey::OFFSET_COMMIT => run::<offset_commit::OffsetCommit>(call, head, body, sequence).await,
+        ApiKey::OFFSET_FETCH => run::<offset_fetch::OffsetFetch>(call, head, body, sequence).await,
+        ApiKey::FIND_COORDINATOR => {
+            run::<find_coordinator::FindCoordinator>(call, head, body, sequence).await
+        }
+        ApiKey::JOIN_GROUP => run::<join_group::JoinGroup>(call, head, body, sequence).await,
+        ApiKey::HEARTBEAT => run::<heartbeat::Heartbeat>(call, head, body, sequence).await,
+        ApiKey::LEAVE_GROUP => run::<leave_group::LeaveGroup>(call, head, body, sequence).await,
+        ApiKey::SYNC_GROUP => run::<sync_group::SyncGroup>(call, head, body, sequence).await,
+        ApiKey::DESCRIBE_GROUPS => run::<describe_groups::DescribeGroups>(call, head, body, sequence).await,
+        ApiKey::LIST_GROUPS => run::<list_groups::ListGroups>(call, head, body, sequence).await,
+        ApiKey::API_VERSIONS => run::<api_versions::ApiVersions>(call, head, body, sequence).await,
+        ApiKey::CREATE_TOPICS => run::<create_topics::CreateTopics>(call, head, body, sequence).await,
+        ApiKey::DELETE_TOPICS => run::<delete_topics::DeleteTopics>(call, head, body, sequence).await,
+        ApiKey::DELETE_RECORDS => run::<delete_records::DeleteRecords>(call, head, body, sequence).await,
+        ApiKey::INIT_PRODUCER_ID => run::<init_producer_id::InitProducerId>(call, head, body, sequence).await,
+        ApiKey::OFFSET_FOR_LEADER_EPOCH => {
+            run::<offset_for_leader_epoch::OffsetForLeaderEpoch>(call, head, body, sequence).await
+        }
+        ApiKey::DESCRIBE_CONFIGS => {
+            run::<describe_configs::DescribeConfigs>(call, head, body, sequence).await
+        }
+        ApiKey::CREATE_PARTITIONS => {
+            run::<create_partitions::CreatePartitions>(call, head, body, sequence).await
+        }
+        ApiKey::DELETE_GROUPS => run::<delete_groups::DeleteGroups>(call, head, body, sequence).await,
+        ApiKey::INCREMENTAL_ALTER_CONFIGS => {
+            run::<incremental_alter_configs::IncrementalAlterConfigs>(call, head, body, sequence).await
+        }
+        ApiKey::OFFSET_DELETE => run::<offset_delete::OffsetDelete>(call, head, body, sequence).await,
+        ApiKey::DESCRIBE_CLUSTER => {
+            run::<describe_cluster::DescribeCluster>(call, head, body, sequence).await
+        }
+        _ => Fate { write: Vec::new(), then: Then::Close },
+    }
+}
+
+/// Every API with the versions this cluster serves.
+fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)> {
+    fn entry<A: Api>() -> (ApiKey, RangeInclusive<i16>) {
+        (A::KEY, A::VERSIONS)
+    }
+    let all = [
+        entry::<produce::Produce>(),
+        entry::<fetch::Fetch>(),
+        entry::<list_offsets::ListOffsets>(),
+        entry::<metadata::Metadata>(),
+        entry::<offset_commit::OffsetCommit>(),
+        entry::<offset_fetch::OffsetFetch>(),
+        entry::<find_coordinator::FindCoordinator>(),
+        entry::<join_group::JoinGroup>(),
+        entry::<heartbeat::Heartbeat>(),
+        entry::<leave_group::LeaveGroup>(),
+        entry::<sync_group::SyncGroup>(),
+        entry::<describe_groups::DescribeGroups>(),
+        entry::<list_groups::ListGroups>(),
+        entry::<api_versions::ApiVersions>(),
+        entry::<create_topics::CreateTopics>(),
+        entry::<delete_topics::DeleteTopics>(),
+        entry::<delete_records::DeleteRecords>(),
+        entry::<init_producer_id::InitProducerId>(),
+        entry::<offset_for_leader_epoch::OffsetForLeaderEpoch>(),
+        entry::<describe_configs::DescribeConfigs>(),
+        entry::<create_partitions::CreatePartitions>(),
+        entry::<delete_groups::DeleteGroups>(),
+        entry::<incremental_alter_configs::IncrementalAlterConfigs>(),
+        entry::<offset_delete::OffsetDelete>(),
+        entry::<describe_cluster::DescribeCluster>(),
+    ];
+    all.into_iter().filter_map(|(key, versions)| {
+        let newest =
+            shared.config.version_caps.get(&key).map_or(*versions.end(), |cap| *versions.end().min(cap));
+        (newest >= *versions.start()).then(|| (key, *versions.start()..=newest))
+    })
+}
+
+/// Decodes a request, lets the rules take it over, and serves it.
+async fn run<A: Api>(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate {
+    let close = Fate { write: Vec::new(), then: Then::Close };
+    let Ok(request) = decode_request::<A::Request>(head, body) else {
+        call.shared.journal.update(sequence, |entry| entry.outcome = Outcome::Undecodable);
+        tracing::debug!(api = %head.api, head.version, peer = call.peer, "a request cannot be decoded");
+        return close;
+    };
+    let asked = Asked { api: head.api, version: head.version, broker: call.broker, client: &call.client_id };
+    let strike = call.shared.control.strike(&asked, || {
+        let mut scope = Scope::default();
+        A::scope(call, &request, &mut scope);
+        scope
+    });
+    if let Some(strike) = &strike {
+        call.shared.journal.update(sequence, |entry| {
+            entry.rule = Some(strike.rule);
+            entry.changed = true;
+        });
+        let early = match strike.action {
+            Action::CutBefore => Some((Outcome::CutBefore, Then::Close)),
+            Action::Hang => Some((Outcome::Hung, Then::Swallow)),
+            _ => None,
+        };
+        if let Some((outcome, then)) = early {
+            call.shared.journal.update(sequence, |entry| entry.outcome = outcome);
+            return Fate { write: Vec::new(), then };
+        }
+        match &strike.action {
+            Action::Delay(wait) => call.shared.doors.clock.sleep(*wait).await,
+            Action::Throttle(wait) => call.throttle = *wait,
+            Action::Error(code) => {
+                let (topic, partition) = (strike.topic.clone(), strike.partition);
+                call.fault = Some(Fault { code: *code, topic, partition });
+            }
+            _ => {}
+        }
+    }
+    let served = A::serve(call, request).await;
+    let error = call.error.load(Ordering::Relaxed);
+    if let Some(Strike { action: Action::DelayAnswer(wait), .. }) = &strike {
+        call.shared.doors.clock.sleep(*wait).await;
+    }
+    let (outcome, fate) = match served {
+        Err(Refused) => (Outcome::Refused, close),
+        Ok(None) => (Outcome::NoAnswer, Fate { write: Vec::new(), then: Then::Continue }),
+        Ok(Some(body)) => {
+            let flexible = is_flexible(head.api, head.version) && head.api != ApiKey::API_VERSIONS;
+            match &strike {
+                Some(strike) => struck(&strike.action, head.correlation, flexible, body),
+                None => (Outcome::Answered, framed(head.correlation, flexible, body)),
+            }
+        }
+    };
+    call.shared.journal.update(sequence, |entry| {
+        entry.outcome = outcome;
+        entry.error = error;
+    });
+    fate
+}
+
+/// The bytes of an answer: length, correlation id, and an empty tag section in flexible versions.
+fn framed(correlation: i32, flexible: bool, body: Segments) -> Fate {
+    let extra = 4 + usize::from(flexible);
+    let length = i32::try_from(body.len() + extra).unwrap_or(i32::MAX);
+    let mut head = BytesMut::with_capacity(4 + extra);
+    head.put_i32(length);
+    head.put_i32(correlation);
+    if flexible {
+        head.put_u8(0);
+    }
+    let mut write = vec![head.freeze()];
+    write.extend(body.finish());
+    Fate { write, then: Then::Continue }
+}
+
+/// What a rule makes of an answer whose request had its effect.
+fn struck(action: &Action, correlation: i32, flexible: bool, body: Segments) -> (Outcome, Fate) {
+    let silent = |then| Fate { write: Vec::new(), then };
+    match action {
+        Action::CutAfter => (Outcome::CutAfter, silent(Then::Close)),
+        Action::HangAfter => (Outcome::CutAfter, silent(Then::Swallow)),
+        Action::HalfClose => (Outcome::CutAfter, silent(Then::HalfClose)),
+        Action::Error(_) => (Outcome::Refused, framed(correlation, flexible, body)),
+        Action::Garbage(bytes) => {
+            (Outcome::Spoiled, Fate { write: vec![bytes.clone()], then: Then::Continue })
+        }
+        Action::Body(bytes) => {
+            let mut other = Segments::default();
+            other.push(bytes.clone());
+            (Outcome::Spoiled, framed(correlation, flexible, other))
+        }
+        Action::WrongCorrelation => {
+            (Outcome::Spoiled, framed(correlation.wrapping_add(1_000_003), flexible, body))
+        }
+        Action::AbsurdLength(length) => {
+            let mut fate = framed(correlation, flexible, body);
+            let mut head = BytesMut::from(fate.write.first().map_or(&[][..], |head| head.as_ref()));
+            if let Some(stated) = head.get_mut(..4) {
+                stated.copy_from_slice(&length.to_be_bytes());
+            }
+            if let Some(first) = fate.write.first_mut() {
+                *first = head.freeze();
+            }
+            (Outcome::Spoiled, fate)
+        }
+        Action::PartialWrite(keep) => {
+            let whole = framed(correlation, flexible, body).write.concat();
+            let kept = whole.get(..*keep).unwrap_or(&whole);
+            let write = vec![Bytes::copy_from_slice(kept)];
+            (Outcome::Spoiled, Fate { write, then: Then::Close })
+        }
+        Action::DuplicateAnswer => {
+            let mut fate = framed(correlation, flexible, body);
+            fate.write.extend(fate.write.clone());
+            (Outcome::Spoiled, fate)
+        }
+        Action::Observe | Action::Delay(_) | Action::DelayAnswer(_) | Action::Throttle(_) => {
+            (Outcome::Answered, framed(correlation, flexible, body))
+        }
+        Action::CutBefore | Action::Hang => (Outcome::Hung, silent(Then::Close)),
+    }
+}

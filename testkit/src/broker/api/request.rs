@@ -1,0 +1,79 @@
+//! What does a request frame say before its body, and is its body safe to decode?
+
+use bytes::{Buf, Bytes};
+use kafka_protocol::messages::ApiKey as Known;
+use kafka_protocol::protocol::Decodable;
+
+use crate::broker::ApiKey;
+
+/// Tagged fields a header may carry.
+const HEADER_TAGS: u32 = 64;
+
+/// The header of a request.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) api: ApiKey,
+    pub(super) version: i16,
+    pub(super) correlation: i32,
+    pub(super) client_id: String,
+}
+
+/// Bytes that are no Kafka request.
+#[derive(Debug)]
+pub(super) struct Undecodable;
+
+impl Head {
+    /// Reads the header; the rest of the frame is the body.
+    pub(super) fn read(mut frame: Bytes) -> Result<(Head, Bytes), Undecodable> {
+        let api = ApiKey(frame.try_get_i16().map_err(|_| Undecodable)?);
+        let version = frame.try_get_i16().map_err(|_| Undecodable)?;
+        let correlation = frame.try_get_i32().map_err(|_| Undecodable)?;
+        let mut client_id = String::new();
+        match frame.try_get_i16().map_err(|_| Undecodable)? {
+            -1 => {}
+            length => {
+                let length = usize::try_from(length).map_err(|_| Undecodable)?;
+                let text = take(&mut frame, length)?;
+                client_id = String::from_utf8_lossy(&text).into_owned();
+            }
+        }
+        if is_flexible(api, version) {
+            let tags = varint(&mut frame)?;
+            if tags > HEADER_TAGS {
+                return Err(Undecodable);
+            }
+            for _ in 0..tags {
+                let _tag = varint(&mut frame)?;
+                let length = varint(&mut frame)?;
+                take(&mut frame, usize::try_from(length).map_err(|_| Undecodable)?)?;
+            }
+        }
+        Ok((Head { api, version, correlation, client_id }, frame))
+    }
+}
+
+/// Whether requests of this version have tagged fields, and so have their headers. Unknown APIs have none.
+pub(super) fn is_flexible(api: ApiKey, version: i16) -> bool {
+    Known::try_from(api.0).is_ok_and(|known| known.request_header_version(version) >= 2)
+}
+
+/// Decodes a body whose counts are known to fit its bytes. Trailing bytes are let pass, as Kafka does.
+pub(super) fn decode_request<R: Decodable>(head: &Head, mut body: Bytes) -> Result<R, Undecodable> {
+    R::decode(&mut body, head.version).map_err(|_| Undecodable)
+}
+
+fn take(frame: &mut Bytes, length: usize) -> Result<Bytes, Undecodable> {
+    if length > frame.len() { Err(Undecodable) } else { Ok(frame.split_to(length)) }
+}
+
+fn varint(frame: &mut Bytes) -> Result<u32, Undecodable> {
+    let mut value = 0u32;
+    for shift in (0..35).step_by(7) {
+        let byte = frame.try_get_u8().map_err(|_| Undecodable)?;
+        value |= u32::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Undecodable)
+}

@@ -1,0 +1,415 @@
+//! What can a test do with a cluster? Start it, reach it, look into it, and break it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prosody_base::{Doors, Lane, Network, Task};
+
+use super::batch::{self, NewBatch, Record};
+use super::config::ClusterConfig;
+use super::control::Control;
+use super::group::{GroupView, run_timeouts};
+use super::invariants::Violation;
+use super::journal::Entry;
+use super::state::{Shared, pipe_address};
+use super::storage::LogEnd;
+use super::topics::{Topic, lock};
+use super::{code, keys};
+use crate::net::{listen_pipe, listen_tcp};
+
+/// A running cluster. Dropping it closes every connection.
+#[derive(Debug)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+    _timeouts: Task<()>,
+}
+
+impl Cluster {
+    /// Starts a cluster that listens on its own pipe network.
+    #[must_use]
+    pub fn start(config: ClusterConfig, doors: Doors) -> Cluster {
+        let shared = Arc::new(Shared::new(config, doors));
+        let lane: Lane = shared.config.lane;
+        let timeouts = shared.doors.spawner.spawn(lane, run_timeouts(Arc::downgrade(&shared)));
+        let cluster = Cluster { shared, _timeouts: timeouts };
+        for broker in cluster.brokers() {
+            cluster.start_broker(broker);
+        }
+        cluster
+    }
+
+    /// The pipe network that the brokers listen on.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.shared.network.clone()
+    }
+
+    /// Pipe addresses of all brokers, `b1:9092,b2:9092,…`, for a connector of [`Cluster::network`].
+    #[must_use]
+    pub fn bootstrap(&self) -> String {
+        self.brokers().into_iter().map(pipe_address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Listens on 127.0.0.1 too: broker `n` at `port + n − 1`, or anywhere free for port 0.
+    ///
+    /// # Errors
+    /// When a port is taken.
+    pub fn serve_tcp(&self, port: u16) -> io::Result<()> {
+        for (step, broker) in (0u16..).zip(self.brokers()) {
+            let port = if port == 0 { 0 } else { port.saturating_add(step) };
+            let (task, port) = listen_tcp(&self.shared, broker, port)?;
+            if let Some(state) = lock(&self.shared.brokers).get_mut(&broker) {
+                state.tcp = Some(port);
+                state.listeners.push(task);
+            }
+        }
+        Ok(())
+    }
+
+    /// TCP addresses of all brokers; empty before [`Cluster::serve_tcp`].
+    #[must_use]
+    pub fn tcp_bootstrap(&self) -> String {
+        let brokers = lock(&self.shared.brokers);
+        let addresses: Vec<_> = brokers
+            .values()
+            .filter_map(|broker| broker.tcp)
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        addresses.join(",")
+    }
+
+    /// Broker ids, from 1.
+    #[must_use]
+    pub fn brokers(&self) -> Vec<i32> {
+        lock(&self.shared.brokers).keys().copied().collect()
+    }
+
+    // ---- topics and logs
+
+    /// Creates a topic with the default replication factor.
+    ///
+    /// # Errors
+    /// Kafka's error code and why.
+    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<(), (i16, String)> {
+        self.create_topic_with(name, partitions, -1, BTreeMap::new())
+    }
+
+    /// Creates a topic; −1 takes the cluster's defaults.
+    ///
+    /// # Errors
+    /// Kafka's error code and why.
+    pub fn create_topic_with(
+        &self,
+        name: &str,
+        partitions: i32,
+        replication: i16,
+        configs: BTreeMap<String, String>,
+    ) -> Result<(), (i16, String)> {
+        self.shared.create_topic(name, partitions, replication, configs).map(|_| ())
+    }
+
+    /// Deletes a topic and its committed offsets; `false` when there is none.
+    pub fn delete_topic(&self, name: &str) -> bool {
+        match self.shared.topic(name) {
+            Some(topic) => {
+                self.shared.delete_topic(&topic);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Deletes a topic and creates it again, empty, with a new id.
+    ///
+    /// # Errors
+    /// Kafka's error code and why.
+    pub fn recreate_topic(&self, name: &str) -> Result<(), (i16, String)> {
+        let topic = self.shared.topic(name).ok_or_else(|| missing(name))?;
+        let (count, replication) = (topic.count(), topic.replication);
+        let configs = lock(&topic.configs).clone();
+        self.shared.delete_topic(&topic);
+        self.create_topic_with(name, count, replication, configs)
+    }
+
+    /// Names of all topics.
+    #[must_use]
+    pub fn topics(&self) -> Vec<String> {
+        lock(&self.shared.topics).all().iter().map(|topic| topic.name.as_ref().to_owned()).collect()
+    }
+
+    /// Partitions of a topic; `None` when there is no such topic.
+    #[must_use]
+    pub fn partitions(&self, topic: &str) -> Option<i32> {
+        self.shared.topic(topic).map(|topic| topic.count())
+    }
+
+    /// The id of a topic.
+    #[must_use]
+    pub fn topic_id(&self, topic: &str) -> Option<[u8; 16]> {
+        self.shared.topic(topic).map(|topic| topic.id)
+    }
+
+    /// Every data record kept of a partition, decoded; empty when there is no such partition.
+    #[must_use]
+    pub fn log(&self, topic: &str, partition: i32) -> Vec<Record> {
+        self.inner(topic, partition, |inner| inner.log.records()).unwrap_or_default()
+    }
+
+    /// Every batch kept of a partition, as a reader receives it.
+    #[must_use]
+    pub fn batches(&self, topic: &str, partition: i32) -> Vec<Bytes> {
+        self.inner(topic, partition, |inner| inner.log.batches()).unwrap_or_default()
+    }
+
+    /// Where a log begins and ends.
+    #[must_use]
+    pub fn log_end(&self, topic: &str, partition: i32) -> Option<LogEnd> {
+        self.inner(topic, partition, |inner| inner.log.ends())
+    }
+
+    /// Appends records without a client: keys and values, one batch, the broker's time.
+    pub fn append(
+        &self,
+        topic: &str,
+        partition: i32,
+        records: &[(Option<&[u8]>, Option<&[u8]>)],
+    ) -> Option<i64> {
+        self.append_batch(topic, partition, &NewBatch { records, ..self.plain() })
+    }
+
+    /// Appends a batch made by the test: transactional, of a producer, with a timestamp. Returns its base offset, `None`
+    /// when there is no such partition or its producer's sequence is refused.
+    pub fn append_batch(&self, topic: &str, partition: i32, new: &NewBatch<'_>) -> Option<i64> {
+        let bytes = new.encode();
+        let header = batch::header(&bytes).ok()?;
+        let unknown = self.shared.config.unknown_producer;
+        self.inner(topic, partition, |inner| {
+            let epoch = inner.epoch;
+            let appended = inner.log.append(&bytes, &header, epoch, unknown).ok();
+            inner.wake();
+            appended.map(|appended| appended.base_offset)
+        })?
+    }
+
+    /// Ends the transaction of a producer on one partition with a marker (KIP-98): later readers of committed data see
+    /// its records, or skip them.
+    pub fn end_transaction(&self, topic: &str, partition: i32, producer: (i64, i16), commit: bool) -> bool {
+        // Key of a marker: version 0, type 0 for abort or 1 for commit. Value: version 0, coordinator epoch 0.
+        let key = [0, 0, 0, u8::from(commit)];
+        let marker = NewBatch {
+            attributes: 0x30,
+            producer_id: producer.0,
+            producer_epoch: producer.1,
+            records: &[(Some(&key), Some(&[0; 6]))],
+            ..self.plain()
+        }
+        .encode();
+        let Ok(header) = batch::header(&marker) else { return false };
+        self.inner(topic, partition, |inner| {
+            let epoch = inner.epoch;
+            inner.log.end_transaction(&marker, &header, epoch, commit);
+            inner.wake();
+        })
+        .is_some()
+    }
+
+    /// Stores bytes as they are, unchecked, as the records up to `last_offset`: old formats, empty batches, corruption.
+    pub fn append_raw(&self, topic: &str, partition: i32, bytes: Bytes, last_offset: i64) -> bool {
+        self.inner(topic, partition, |inner| {
+            let epoch = inner.epoch;
+            inner.log.append_raw(bytes, last_offset, epoch);
+            inner.wake();
+        })
+        .is_some()
+    }
+
+    /// Removes records below an offset.
+    pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> bool {
+        self.inner(topic, partition, |inner| {
+            inner.log.delete_before(before);
+            inner.wake();
+        })
+        .is_some()
+    }
+
+    fn plain(&self) -> NewBatch<'static> {
+        NewBatch {
+            attributes: 0,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            timestamp: self.shared.doors.clock.unix_millis(),
+            records: &[],
+        }
+    }
+
+    fn inner<T>(
+        &self,
+        topic: &str,
+        partition: i32,
+        work: impl FnOnce(&mut super::topics::Inner) -> T,
+    ) -> Option<T> {
+        let partition = self.shared.topic(topic)?.partition(partition)?;
+        let mut inner = partition.lock();
+        Some(work(&mut inner))
+    }
+
+    // ---- brokers, leaders, coordinators
+
+    /// The leader of a partition, −1 for none.
+    #[must_use]
+    pub fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.inner(topic, partition, |inner| inner.leader)
+    }
+
+    /// Gives a partition to another leader, in a new epoch. Waiting fetches are answered at once.
+    pub fn move_leader(&self, topic: &str, partition: i32, broker: i32) -> bool {
+        self.inner(topic, partition, |inner| inner.lead(broker)).is_some()
+    }
+
+    /// The broker that coordinates a group.
+    #[must_use]
+    pub fn coordinator(&self, group: &str) -> Option<i32> {
+        self.shared.coordinator_of(group)
+    }
+
+    /// Gives a group to another coordinator, which knows the last complete generation and the committed offsets. Joins
+    /// and syncs that wait are answered NOT_COORDINATOR.
+    pub fn move_coordinator(&self, group: &str, broker: i32) {
+        self.shared.set_coordinator(group, broker);
+    }
+
+    /// Stops a broker: its connections are cut, its partitions and groups go to others that are up.
+    pub fn stop_broker(&self, id: i32) {
+        {
+            let mut brokers = lock(&self.shared.brokers);
+            let Some(broker) = brokers.get_mut(&id) else { return };
+            broker.up = false;
+            broker.listeners.clear();
+            broker.connections.clear();
+            lock(&broker.sessions).clear();
+        }
+        let alive = self.shared.alive();
+        for topic in lock(&self.shared.topics).all() {
+            self.elect(&topic, &alive, Some(id));
+        }
+        for group in self.shared.coordinated_by(id) {
+            let at = crc32c::crc32c(group.as_bytes()) as usize % alive.len().max(1);
+            self.shared.set_coordinator(&group, alive.get(at).copied().unwrap_or(id));
+        }
+    }
+
+    /// Starts a broker that was stopped, at its old addresses. It leads what nobody leads.
+    pub fn start_broker(&self, id: i32) {
+        let tcp = {
+            let mut brokers = lock(&self.shared.brokers);
+            let Some(broker) = brokers.get_mut(&id).filter(|broker| !broker.up) else { return };
+            broker.up = true;
+            broker.tcp
+        };
+        let mut listeners = vec![listen_pipe(&self.shared, id)];
+        if let Some(port) = tcp {
+            match listen_tcp(&self.shared, id, port) {
+                Ok((task, _)) => listeners.push(task),
+                Err(error) => tracing::error!(broker = id, port, %error, "a broker cannot listen again"),
+            }
+        }
+        if let Some(broker) = lock(&self.shared.brokers).get_mut(&id) {
+            broker.listeners.extend(listeners);
+        }
+        let alive = self.shared.alive();
+        for topic in lock(&self.shared.topics).all() {
+            self.elect(&topic, &alive, None);
+        }
+    }
+
+    /// Cuts every connection of a broker, which stays up.
+    pub fn cut_connections(&self, id: i32) {
+        if let Some(broker) = lock(&self.shared.brokers).get_mut(&id) {
+            broker.connections.clear();
+        }
+    }
+
+    /// Gives partitions led by `gone`, or by nobody, to a replica that is up.
+    fn elect(&self, topic: &Topic, alive: &[i32], gone: Option<i32>) {
+        for (index, partition) in (0..).zip(topic.partitions()) {
+            let mut inner = partition.lock();
+            if inner.leader != -1 && Some(inner.leader) != gone {
+                continue;
+            }
+            let replicas = self.shared.replicas(index, topic.replication);
+            let next = replicas.into_iter().find(|broker| alive.contains(broker)).unwrap_or(-1);
+            if next != inner.leader {
+                inner.lead(next);
+            }
+        }
+    }
+
+    // ---- what happened
+
+    /// Rules that take over requests.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        &self.shared.control
+    }
+
+    /// The newest requests, oldest first.
+    #[must_use]
+    pub fn journal(&self) -> Vec<Entry> {
+        self.shared.journal.entries()
+    }
+
+    /// Requests of one API in the journal.
+    #[must_use]
+    pub fn requests(&self, api: keys::ApiKey) -> Vec<Entry> {
+        let mut entries = self.journal();
+        entries.retain(|entry| entry.api == api);
+        entries
+    }
+
+    /// Requests since the start, also those that left the journal.
+    #[must_use]
+    pub fn request_count(&self) -> u64 {
+        self.shared.journal.total()
+    }
+
+    /// Empties the journal.
+    pub fn clear_journal(&self) {
+        self.shared.journal.clear();
+    }
+
+    /// What clients did that must never happen.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.shared.invariants.all()
+    }
+
+    /// A group's members, assignments and committed offsets; `None` when there is no such group.
+    #[must_use]
+    pub fn group(&self, group: &str) -> Option<GroupView> {
+        self.shared.coordinator.view(group)
+    }
+
+    /// Names of all groups.
+    #[must_use]
+    pub fn groups(&self) -> Vec<String> {
+        self.shared.coordinator.names()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Connections keep the state alive, and the state their tasks: this is where the circle is cut.
+        for broker in lock(&self.shared.brokers).values_mut() {
+            broker.up = false;
+            broker.listeners.clear();
+            broker.connections.clear();
+        }
+    }
+}
+
+fn missing(topic: &str) -> (i16, String) {
+    (code::UNKNOWN_TOPIC_OR_PARTITION, format!("no topic {topic}"))
+}

@@ -1,0 +1,272 @@
+//! How do requests meet their group? One lock per group, answers through one-shot channels, one task for timeouts.
+
+pub mod machine;
+mod member;
+mod offsets;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::Instant;
+use tokio::sync::{Notify, oneshot};
+
+use self::machine::{Effect, Group, Join, Joined, Sync, Token};
+pub use self::member::{Identity, Member};
+pub(crate) use self::offsets::Committed;
+pub use self::offsets::CommittedOffset;
+use super::code;
+use super::invariants::Owners;
+use super::state::Shared;
+use super::topics::lock;
+
+#[derive(Debug)]
+enum Waiting {
+    Join(oneshot::Sender<Box<Joined>>),
+    Sync(oneshot::Sender<(i16, Bytes)>),
+}
+
+/// One group: its machine, who waits, what is committed.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) machine: Group,
+    pub(crate) offsets: BTreeMap<(Arc<str>, i32), Committed>,
+    pub(crate) owners: Owners,
+    waiting: BTreeMap<Token, Waiting>,
+}
+
+/// A group as a test sees it.
+#[derive(Clone, Debug)]
+pub struct GroupView {
+    /// `Empty`, `PreparingRebalance`, `CompletingRebalance` or `Stable`.
+    pub state: &'static str,
+    /// Its generation.
+    pub generation: i32,
+    /// Members by id, with the assignment the leader gave them.
+    pub members: BTreeMap<String, Member>,
+    /// Committed offsets.
+    pub offsets: BTreeMap<(Arc<str>, i32), CommittedOffset>,
+}
+
+/// Every group of a cluster.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    groups: Mutex<BTreeMap<String, Arc<Mutex<Cell>>>>,
+    next_token: AtomicU64,
+    /// Deadline the timeout task sleeps for.
+    planned: Mutex<Option<Instant>>,
+    replan: Notify,
+    initial_delay: Duration,
+    groups_bound: usize,
+    members_bound: usize,
+}
+
+impl Coordinator {
+    pub(crate) fn new(initial_delay: Duration, groups_bound: usize, members_bound: usize) -> Coordinator {
+        Coordinator {
+            groups: Mutex::default(),
+            next_token: AtomicU64::new(1),
+            planned: Mutex::default(),
+            replan: Notify::new(),
+            initial_delay,
+            groups_bound,
+            members_bound,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The group, if it exists.
+    pub(crate) fn find(&self, group: &str) -> Option<Arc<Mutex<Cell>>> {
+        lock(&self.groups).get(group).cloned()
+    }
+
+    /// The group, created when there is room.
+    pub(crate) fn find_or_create(&self, group: &str) -> Result<Arc<Mutex<Cell>>, i16> {
+        let mut groups = lock(&self.groups);
+        if let Some(cell) = groups.get(group) {
+            return Ok(Arc::clone(cell));
+        }
+        if groups.len() >= self.groups_bound {
+            return Err(code::COORDINATOR_NOT_AVAILABLE);
+        }
+        let cell = Arc::new(Mutex::new(Cell {
+            machine: Group::new(self.initial_delay, self.members_bound),
+            offsets: BTreeMap::new(),
+            owners: Owners::default(),
+            waiting: BTreeMap::new(),
+        }));
+        groups.insert(group.to_owned(), Arc::clone(&cell));
+        Ok(cell)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        lock(&self.groups).keys().cloned().collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(String, Arc<Mutex<Cell>>)> {
+        lock(&self.groups).iter().map(|(name, cell)| (name.clone(), Arc::clone(cell))).collect()
+    }
+
+    /// Removes a group without members.
+    pub(crate) fn delete(&self, group: &str) -> i16 {
+        let mut groups = lock(&self.groups);
+        let Some(cell) = groups.get(group) else { return code::GROUP_ID_NOT_FOUND };
+        if !lock(cell).machine.members().is_empty() {
+            return code::NON_EMPTY_GROUP;
+        }
+        groups.remove(group);
+        code::NONE
+    }
+
+    pub(crate) async fn join(&self, shared: &Shared, group: &str, join: Join) -> Box<Joined> {
+        let failed = |error| {
+            Box::new(Joined {
+                error,
+                generation: -1,
+                protocol: None,
+                leader: String::new(),
+                member_id: String::new(),
+                members: Vec::new(),
+                skip_assignment: false,
+            })
+        };
+        let cell = match self.find_or_create(group) {
+            Ok(cell) => cell,
+            Err(error) => return failed(error),
+        };
+        let (answer, answered) = oneshot::channel();
+        self.with(shared, group, &cell, |cell, now, out| {
+            cell.waiting.insert(join.token, Waiting::Join(answer));
+            cell.machine.join(join, now, out);
+        });
+        answered.await.unwrap_or_else(|_| failed(code::NOT_COORDINATOR))
+    }
+
+    pub(crate) async fn sync(&self, shared: &Shared, group: &str, sync: Sync) -> (i16, Bytes) {
+        let Some(cell) = self.find(group) else { return (code::UNKNOWN_MEMBER_ID, Bytes::new()) };
+        let (answer, answered) = oneshot::channel();
+        self.with(shared, group, &cell, |cell, now, out| {
+            cell.waiting.insert(sync.token, Waiting::Sync(answer));
+            cell.machine.sync(sync, now, out);
+        });
+        answered.await.unwrap_or((code::NOT_COORDINATOR, Bytes::new()))
+    }
+
+    /// Feeds one event to a group's machine and runs its effects.
+    pub(crate) fn with<T>(
+        &self,
+        shared: &Shared,
+        group: &str,
+        cell: &Mutex<Cell>,
+        event: impl FnOnce(&mut Cell, Instant, &mut Vec<Effect>) -> T,
+    ) -> T {
+        let now = shared.doors.clock.now();
+        let mut effects = Vec::new();
+        let mut cell = lock(cell);
+        let result = event(&mut cell, now, &mut effects);
+        run(shared, group, &mut cell, effects);
+        let deadline = cell.machine.deadline();
+        drop(cell);
+        self.plan(deadline);
+        result
+    }
+
+    fn plan(&self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        let mut planned = lock(&self.planned);
+        if planned.is_none_or(|planned| deadline < planned) {
+            *planned = Some(deadline);
+            self.replan.notify_one();
+        }
+    }
+
+    fn tick(&self, shared: &Shared) -> Option<Instant> {
+        *lock(&self.planned) = None;
+        let now = shared.doors.clock.now();
+        let mut next: Option<Instant> = None;
+        for (group, cell) in self.all() {
+            let due = lock(&cell).machine.deadline();
+            if due.is_some_and(|due| due <= now) {
+                self.with(shared, &group, &cell, |cell, now, out| cell.machine.tick(now, out));
+            }
+            let due = lock(&cell).machine.deadline();
+            next = earlier(next, due);
+        }
+        let mut planned = lock(&self.planned);
+        *planned = earlier(*planned, next);
+        *planned
+    }
+
+    /// Removes the committed offsets of a topic that is deleted.
+    pub(crate) fn forget_topic(&self, topic: &str) {
+        for (_, cell) in self.all() {
+            lock(&cell).offsets.retain(|(name, _), _| &**name != topic);
+        }
+    }
+
+    /// Another broker takes a group over.
+    pub(crate) fn relocate(&self, shared: &Shared, group: &str) {
+        if let Some(cell) = self.find(group) {
+            self.with(shared, group, &cell, |cell, now, out| cell.machine.relocate(now, out));
+        }
+    }
+
+    pub(crate) fn view(&self, group: &str) -> Option<GroupView> {
+        let cell = self.find(group)?;
+        let cell = lock(&cell);
+        Some(GroupView {
+            state: cell.machine.state().name(),
+            generation: cell.machine.generation(),
+            members: cell.machine.members().clone(),
+            offsets: cell.offsets.iter().map(|(key, committed)| (key.clone(), committed.public())).collect(),
+        })
+    }
+}
+
+fn run(shared: &Shared, group: &str, cell: &mut MutexGuard<'_, Cell>, effects: Vec<Effect>) {
+    for effect in effects {
+        match effect {
+            Effect::Joined(token, joined) => {
+                if let Some(Waiting::Join(answer)) = cell.waiting.remove(&token) {
+                    let _ = answer.send(joined);
+                }
+            }
+            Effect::Synced(token, error, assignment) => {
+                if let Some(Waiting::Sync(answer)) = cell.waiting.remove(&token) {
+                    let _ = answer.send((error, assignment));
+                }
+            }
+            Effect::Assigned(generation, assignments) => {
+                if cell.machine.protocol().0 == "consumer" {
+                    cell.owners.assigned(group, generation, &assignments, &shared.invariants);
+                }
+            }
+        }
+    }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
+}
+
+/// Runs timeouts until the cluster is gone.
+pub(crate) async fn run_timeouts(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let clock = strong.doors.clock.clone();
+        let due = strong.coordinator.tick(&strong);
+        // The notified future borrows the cluster; the task itself is ended with the cluster's other tasks.
+        let replanned = strong.coordinator.replan.notified();
+        match due {
+            Some(due) => {
+                let _ = clock.until(due, replanned).await;
+            }
+            None => replanned.await,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What is a cluster made of? The parts and their public names.
+
+mod api;
+pub mod batch;
+mod cluster;
+mod config;
+pub mod control;
+pub mod group;
+mod invariants;
+pub mod journal;
+pub mod keys;
+pub mod sequences;
+pub mod sessions;
+mod state;
+pub mod storage;
+mod topics;
+
+pub(crate) use api::{Call, Fate, Then, serve_frame};
+pub use cluster::Cluster;
+pub use config::{ClusterConfig, Limits, VersionCap};
+pub use control::{Action, Control, Match, Rule};
+pub use invariants::Violation;
+pub use journal::{Entry, Outcome};
+pub use keys::{ApiKey, code};
+pub use sequences::UnknownProducer;
+pub(crate) use state::{Shared, Transport, pipe_address};
+pub use storage::LogEnd;
+pub(crate) use topics::lock;
