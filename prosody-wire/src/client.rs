@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prosody_base::Doors;
 
+use crate::admin::Admin;
 use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind};
 use crate::limits::Limits;
@@ -59,6 +60,12 @@ impl Client {
         });
         let seeds = seeds.collect::<Result<Vec<_>, Error>>()?;
         Ok(Client { cluster: Cluster::new(config, seeds, connector, doors) })
+    }
+
+    /// Administrative calls.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.cluster.clone())
     }
 
     /// Ends every connection and task of this client. Open calls fail.

@@ -17,6 +17,7 @@ struct Inner {
     doing: String,
     kind: ErrorKind,
     sent: bool,
+    last: bool,
 }
 
 /// What came back.
@@ -86,7 +87,7 @@ pub enum DecodeError {
 impl Error {
     /// An error met while `doing` something, which names the broker, topic, partition or group concerned.
     pub fn new(doing: impl Into<String>, kind: ErrorKind) -> Error {
-        Error(Box::new(Inner { doing: doing.into(), kind, sent: false }))
+        Error(Box::new(Inner { doing: doing.into(), kind, sent: false, last: false }))
     }
 
     /// An error code of a broker.
@@ -108,6 +109,13 @@ impl Error {
     #[must_use]
     pub fn with_sent(mut self, sent: bool) -> Error {
         self.0.sent = sent;
+        self
+    }
+
+    /// The same error where no retry helps, although its code may be temporary elsewhere.
+    #[must_use]
+    pub(crate) fn final_answer(mut self) -> Error {
+        self.0.last = true;
         self
     }
 
@@ -148,6 +156,9 @@ impl Error {
     /// What helps.
     #[must_use]
     pub fn disposition(&self) -> Disposition {
+        if self.0.last {
+            return Disposition::Fatal;
+        }
         match &self.0.kind {
             ErrorKind::Io(_) | ErrorKind::Timeout | ErrorKind::Closed(_) | ErrorKind::Unreachable { .. } => {
                 Disposition::RefreshMetadata

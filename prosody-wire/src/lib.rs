@@ -3,6 +3,7 @@
 //! Kafka on the wire.
 pub mod batch;
 
+mod admin;
 mod client;
 mod cluster;
 mod conn;
@@ -12,9 +13,12 @@ mod limits;
 mod net;
 pub mod produce;
 mod proto;
+#[cfg(test)]
+mod testing;
 mod types;
 mod wire;
 
+pub use admin::{Admin, ConfigEntry, NewTopic, OffsetAt};
 pub use client::{Client, ClientConfig};
 pub use error::{DecodeError, Error, ErrorKind};
 pub use limits::Limits;

@@ -5,6 +5,7 @@
 //! never waits; after a failure the next waits for a jittered, growing time (KIP-580).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prosody_base::{Doors, Instant, Task};
@@ -53,6 +54,7 @@ pub(super) struct Lanes {
     connector: Arc<dyn Connector>,
     config: Arc<ClientConfig>,
     doors: Doors,
+    closed: AtomicBool,
     /// Counts finished dials, for those who wait for any of several.
     pub(super) finished: watch::Sender<u64>,
 }
@@ -68,7 +70,7 @@ struct Slot {
 impl Lanes {
     pub(super) fn new(connector: Arc<dyn Connector>, config: Arc<ClientConfig>, doors: Doors) -> Lanes {
         let (finished, _) = watch::channel(0);
-        Lanes { slots: Mutex::default(), connector, config, doors, finished }
+        Lanes { slots: Mutex::default(), connector, config, doors, closed: AtomicBool::new(false), finished }
     }
 
     /// An open connection, or the dial that is under way now.
@@ -81,6 +83,9 @@ impl Lanes {
         }
         if let Some((dial, _)) = &slot.dialing {
             return Reach::Dialing(dial.clone());
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Reach::Dialing(watch::channel(Some(Err(closed()))).1);
         }
         let (done, dial) = watch::channel(None);
         let not_before = slot.not_before.filter(|at| *at > now);
@@ -124,7 +129,11 @@ impl Lanes {
 
     /// Closes every connection and ends every dial.
     pub(super) fn close(&self) {
-        let slots = std::mem::take(&mut *self.slots());
+        let slots = {
+            let mut slots = self.slots();
+            self.closed.store(true, Ordering::Release);
+            std::mem::take(&mut *slots)
+        };
         for (connection, _, _) in slots.into_values().filter_map(|slot| slot.open) {
             connection.close("this client was closed");
         }
@@ -212,7 +221,10 @@ impl Slot {
 
 /// Waits for a dial's result.
 pub(super) async fn outcome(mut dial: Dial) -> Result<Connection, Error> {
-    let closed = || Error::new("dialing a broker", ErrorKind::Closed("this client was closed"));
     let done = dial.wait_for(Option::is_some).await.map_err(|_| closed())?;
     done.clone().unwrap_or_else(|| Err(closed()))
+}
+
+fn closed() -> Error {
+    Error::new("dialing a broker", ErrorKind::Closed("this client was closed"))
 }

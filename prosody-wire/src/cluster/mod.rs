@@ -11,6 +11,8 @@ mod coordinators;
 mod lanes;
 mod metadata;
 mod refresher;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -162,25 +164,22 @@ impl Cluster {
         }
         let name = Topic::from(topic);
         let _want = self.0.refresher.want(name.clone());
-        let mut status = self.0.refresher.status();
         let number = self.0.ask();
-        let answered = status.wait_for(|status| status.covered >= number);
-        let in_time = matches!(self.0.doors.clock.until(deadline, answered).await, Ok(Ok(_)));
+        let answered = self.0.doors.clock.until(deadline, self.0.refresher.covers(number)).await;
         let known = self.metadata();
         if let Some(known) = known.topic(topic) {
             self.0.refresher.track(&[name]);
             return Ok(Arc::clone(known));
         }
         let doing = format!("looking up topic {topic}");
-        if in_time {
-            let code = known.failed.get(topic).copied();
-            return Err(Error::broker(doing, code.unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)));
+        match answered {
+            Ok(Ok(())) => {
+                let code = known.failed.get(topic).copied();
+                Err(Error::broker(doing, code.unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)))
+            }
+            Ok(Err(closed)) => Err(closed.during(&doing)),
+            Err(_) => Err(self.late().during(&doing)),
         }
-        let cause = status.borrow().error.clone();
-        Err(match cause {
-            Some(cause) => cause.during(&doing),
-            None => Error::new(doing, ErrorKind::Timeout),
-        })
     }
 
     /// Asks for fresh metadata. Many calls make one request; the first of a quiet period is sent at once.
@@ -194,14 +193,17 @@ impl Cluster {
     /// # Errors
     /// At `deadline`: a timeout, or why no broker could be asked.
     pub(crate) async fn refresh(&self, deadline: Instant) -> Result<Arc<Metadata>, Error> {
-        let mut status = self.0.refresher.status();
         let number = self.0.ask();
-        let answered = status.wait_for(|status| status.covered >= number);
-        if let Ok(Ok(_)) = self.0.doors.clock.until(deadline, answered).await {
-            return Ok(self.metadata());
+        match self.0.doors.clock.until(deadline, self.0.refresher.covers(number)).await {
+            Ok(covered) => covered.map(|()| self.metadata()),
+            Err(_) => Err(self.late()),
         }
-        let cause = status.borrow().error.clone();
-        Err(cause.unwrap_or_else(|| Error::new("refreshing metadata", ErrorKind::Timeout)))
+    }
+
+    /// Why metadata did not come in time.
+    fn late(&self) -> Error {
+        let timeout = || Error::new("refreshing metadata", ErrorKind::Timeout);
+        self.0.refresher.last_error().unwrap_or_else(timeout)
     }
 
     /// A leader another answer hinted at, with the address of its broker when it came along (KIP-951).
@@ -239,6 +241,7 @@ impl Cluster {
     /// Ends every connection and task. Calls that are open fail.
     pub(crate) fn close(&self) {
         self.0.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.refresher.close();
         self.0.lanes.close();
     }
 }

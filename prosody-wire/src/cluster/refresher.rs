@@ -8,7 +8,7 @@ use prosody_base::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::Inner;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::proto::messages::MetadataRequest;
 use crate::proto::messages::metadata_request::MetadataRequestTopic;
 use crate::proto::topic_name;
@@ -94,11 +94,13 @@ struct State {
 
 /// How far the task has come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Status {
+struct Status {
     /// Requests up to this number are answered.
-    pub(super) covered: u64,
+    covered: u64,
     /// How the last refresh failed.
-    pub(super) error: Option<Error>,
+    error: Option<Error>,
+    /// The client was closed: there will be no other refresh.
+    closed: bool,
 }
 
 impl Refresher {
@@ -135,8 +137,24 @@ impl Refresher {
         Want { refresher: self, topic }
     }
 
-    pub(super) fn status(&self) -> watch::Receiver<Status> {
-        self.status.subscribe()
+    /// Waits until a refresh that started after `number` was handed out has ended well.
+    pub(super) async fn covers(&self, number: u64) -> Result<(), Error> {
+        let mut status = self.status.subscribe();
+        let status = status.wait_for(|status| status.covered >= number || status.closed).await;
+        match status {
+            Ok(status) if status.covered >= number => Ok(()),
+            _ => Err(Error::new("refreshing metadata", ErrorKind::Closed("this client was closed"))),
+        }
+    }
+
+    /// How the last refresh failed.
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.status.borrow().error.clone()
+    }
+
+    /// Fails everyone who waits, now and later.
+    pub(super) fn close(&self) {
+        self.status.send_modify(|status| status.closed = true);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

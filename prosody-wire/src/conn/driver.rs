@@ -142,7 +142,7 @@ fn deliver(shared: &Shared, frame: Bytes) -> Result<(), Error> {
     let (waiter, body, more) = {
         let mut machine = shared.machine();
         let (waiter, body) = machine.received(frame)?;
-        (waiter, body, machine.wake_at().is_some())
+        (waiter, body, machine.has_queued())
     };
     if more {
         shared.ring(); // the in-flight cap may have held frames back
@@ -182,7 +182,8 @@ async fn write(shared: Arc<Shared>, mut to_peer: WriteHalf<Box<dyn Stream>>, clo
                     shared.close(&shared.broken(cause));
                 }
             }
-            () = shared.work.notified(), if idle => {}
+            // While a write waits, this notices a connection that ended meanwhile.
+            () = shared.work.notified() => {}
             () = ring(&mut alarm), if alarm.is_some() => {
                 alarm = None;
                 expire(&shared, clock.now());

@@ -229,6 +229,11 @@ impl<W> Machine<W> {
             || self.queued.iter().any(|call| apis.contains(&call.call.api))
     }
 
+    /// Whether a request waits to be written.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
     /// Since when nothing was asked; `None` while something is open.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         (self.in_flight.is_empty() && self.queued.is_empty()).then_some(self.last_used)

@@ -11,6 +11,8 @@ mod driver;
 mod frame;
 mod hello;
 mod machine;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -22,7 +22,7 @@ pub(crate) const SPOKEN: &[(ApiKey, i16, i16)] = &[
     (ApiKey::ListGroups, 2, 5),
     (ApiKey::ApiVersions, 0, 4),
     (ApiKey::CreateTopics, 3, 7),
-    (ApiKey::DeleteTopics, 3, 5),
+    (ApiKey::DeleteTopics, 3, 6),
     (ApiKey::DeleteRecords, 1, 2),
     (ApiKey::InitProducerId, 1, 5),
     (ApiKey::OffsetForLeaderEpoch, 2, 4),
