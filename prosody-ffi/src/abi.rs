@@ -119,8 +119,6 @@ pub struct PrEvent {
     pub key: PrBytes,
     /// Message: JSON, valid until the token is completed.
     pub payload: PrBytes,
-    /// Message: its `traceparent` header, valid until the token is completed.
-    pub trace: PrBytes,
     /// Message: number of the topic, see `pr_topic`.
     pub topic: u32,
     /// Message: partition.
@@ -169,8 +167,6 @@ pub struct PrSend {
     pub key: PrBytes,
     /// JSON.
     pub payload: PrBytes,
-    /// `traceparent` header, or nothing.
-    pub trace: PrBytes,
 }
 
 /// What does not change during a client's life.
@@ -225,14 +221,14 @@ pub fn layout() -> Vec<u32> {
         offset_of!(PrEvent, token),
         offset_of!(PrEvent, error),
         offset_of!(PrEvent, key),
-        offset_of!(PrEvent, trace),
+        offset_of!(PrEvent, payload),
         offset_of!(PrEvent, partition),
         size_of::<PrError>(),
         offset_of!(PrError, message),
         size_of::<PrResult>(),
         offset_of!(PrResult, error),
         size_of::<PrSend>(),
-        offset_of!(PrSend, trace),
+        offset_of!(PrSend, payload),
         size_of::<PrClientInfo>(),
         offset_of!(PrClientInfo, source_system),
         size_of::<PrSnapshot>(),

@@ -241,7 +241,6 @@ const EMPTY: PrEvent = PrEvent {
     error: std::ptr::null_mut(),
     key: PrBytes::NONE,
     payload: PrBytes::NONE,
-    trace: PrBytes::NONE,
     topic: 0,
     partition: 0,
 };

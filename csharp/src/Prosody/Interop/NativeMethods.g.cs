@@ -429,10 +429,6 @@ namespace Prosody.Interop
         /// </summary>
         public PrBytes payload;
         /// <summary>
-        ///  Message: its `traceparent` header, valid until the token is completed.
-        /// </summary>
-        public PrBytes trace;
-        /// <summary>
         ///  Message: number of the topic, see `pr_topic`.
         /// </summary>
         public uint topic;
@@ -516,10 +512,6 @@ namespace Prosody.Interop
         ///  JSON.
         /// </summary>
         public PrBytes payload;
-        /// <summary>
-        ///  `traceparent` header, or nothing.
-        /// </summary>
-        public PrBytes trace;
     }
 
     /// <summary>

@@ -1,0 +1,357 @@
+using System.Text;
+using System.Text.Json;
+
+namespace Prosody;
+
+/// <summary>
+/// Everything that can be configured. What is null comes from the environment variable, <c>PROSODY_</c> and the name in
+/// capitals with underscores, and then from the default.
+/// </summary>
+public sealed partial class ClientOptions
+{
+    /// <summary>Brokers to ask first, as <c>host:port</c>; the rest of the cluster is learned from them. Required unless <see cref="Mock"/>, where any text names a cluster.</summary>
+    public string[]? BootstrapServers { get; set; }
+
+    /// <summary>The consumer group, usually the application's name. Required to subscribe.</summary>
+    public string? GroupId { get; set; }
+
+    /// <summary>Topics to consume. Required to subscribe.</summary>
+    public string[]? SubscribedTopics { get; set; }
+
+    /// <summary>Prefixes of the event types to process. Default: all; an empty array means all as well.</summary>
+    public string[]? AllowedEvents { get; set; }
+
+    /// <summary>What sent messages say about their origin. Default: <see cref="GroupId"/>.</summary>
+    public string? SourceSystem { get; set; }
+
+    /// <summary>Names the published state of this client for its readers.</summary>
+    public string? Subsystem { get; set; }
+
+    /// <summary>What happens to an event whose handler fails. Default: <see cref="ClientMode.Pipeline"/>.</summary>
+    public ClientMode? Mode { get; set; }
+
+    /// <summary>Whether to use a broker inside this process. Default: false.</summary>
+    public bool? Mock { get; set; }
+
+    /// <summary>Handlers that run at once, over all partitions. Default: 32.</summary>
+    public int? MaxConcurrency { get; set; }
+
+    /// <summary>Messages of one partition in progress at once. Default: 64.</summary>
+    public int? MaxUncommitted { get; set; }
+
+    /// <summary>How long one attempt may run before it is asked to cancel. Default: 80 % of <see cref="StallThreshold"/>.</summary>
+    public TimeSpan? Timeout { get; set; }
+
+    /// <summary>A partition with unfinished work of which nothing finished for this long is stalled. Default: 5 minutes.</summary>
+    public TimeSpan? StallThreshold { get; set; }
+
+    /// <summary>How long running handlers may go on when their partition is given up; they are asked to cancel after 80 % of it. Default: 30 seconds.</summary>
+    public TimeSpan? ShutdownTimeout { get; set; }
+
+    /// <summary>How long subscribing may look for the cluster. Default: 30 seconds.</summary>
+    public TimeSpan? SubscribeTimeout { get; set; }
+
+    /// <summary>How long a broker may hold back a fetch that has nothing to return. Default: 100 ms.</summary>
+    public TimeSpan? PollInterval { get; set; }
+
+    /// <summary>How often finished offsets are committed. Default: 1 second.</summary>
+    public TimeSpan? CommitInterval { get; set; }
+
+    /// <summary>How long a send may take, retries included; <see cref="System.Threading.Timeout.InfiniteTimeSpan"/> has no bound. Default: 30 seconds.</summary>
+    public TimeSpan? SendTimeout { get; set; }
+
+    /// <summary>A member the cluster has not heard of for this long loses its partitions. Default: 45 seconds.</summary>
+    public TimeSpan? SessionTimeout { get; set; }
+
+    /// <summary>Memory for fetched records of all partitions together, in bytes. Default: 64 MiB.</summary>
+    public long? FetchBufferSize { get; set; }
+
+    /// <summary>Port of the health probes; 0 disables them. Default: 8000.</summary>
+    public int? ProbePort { get; set; }
+
+    /// <summary>Address of the health probes. Default: all interfaces.</summary>
+    public string? ProbeAddress { get; set; }
+
+    /// <summary>Whether the health page shows keys. Default: false.</summary>
+    public bool? ProbeDetails { get; set; }
+
+    /// <summary>Where low-latency mode sends what failed.</summary>
+    public string? FailureTopic { get; set; }
+
+    /// <summary>Retries of a failed event in low-latency mode. Default: 3.</summary>
+    public int? MaxRetries { get; set; }
+
+    /// <summary>The n-th retry waits a random time up to this · 2ⁿ. Default: 20 ms.</summary>
+    public TimeSpan? RetryBase { get; set; }
+
+    /// <summary>The longest wait between two attempts. Default: 5 minutes.</summary>
+    public TimeSpan? MaxRetryDelay { get; set; }
+
+    /// <summary>Whether failing keys are moved to timers. Default: true.</summary>
+    public bool? DeferEnabled { get; set; }
+
+    /// <summary>First wait of a deferred event; at least a second. Default: 1 second.</summary>
+    public TimeSpan? DeferBase { get; set; }
+
+    /// <summary>Longest wait of a deferred event. Default: 24 hours.</summary>
+    public TimeSpan? DeferMaxDelay { get; set; }
+
+    /// <summary>Share of failures above which deferral stops. Default: 0.9.</summary>
+    public double? DeferFailureThreshold { get; set; }
+
+    /// <summary>Window of that share. Default: 5 minutes.</summary>
+    public TimeSpan? DeferFailureWindow { get; set; }
+
+    /// <summary>Retries of a deferred event. Default: no limit.</summary>
+    public int? DeferMaxRetries { get; set; }
+
+    /// <summary>Cache of reloaded records, in bytes. Default: 64 MiB.</summary>
+    public long? LoaderCacheSize { get; set; }
+
+    /// <summary>Bound on reloading a record. Default: 30 seconds.</summary>
+    public TimeSpan? LoaderSeekTimeout { get; set; }
+
+    /// <summary>Whether keys that take most of the time are rejected. Default: true.</summary>
+    public bool? MonopolizationEnabled { get; set; }
+
+    /// <summary>Share of the window's time above which a key is rejected. Default: 0.9.</summary>
+    public double? MonopolizationThreshold { get; set; }
+
+    /// <summary>Window of that share. Default: 5 minutes.</summary>
+    public TimeSpan? MonopolizationWindow { get; set; }
+
+    /// <summary>Share of execution time for retries. Default: 0.3.</summary>
+    public double? SchedulerFailureWeight { get; set; }
+
+    /// <summary>Wait that gives an event its full boost. Default: 2 minutes.</summary>
+    public TimeSpan? SchedulerMaxWait { get; set; }
+
+    /// <summary>Size of that boost, in seconds. Default: 200.</summary>
+    public double? SchedulerWaitWeight { get; set; }
+
+    /// <summary>Message ids remembered in memory; at least 1. Default: 8192.</summary>
+    public int? IdempotenceCacheSize { get; set; }
+
+    /// <summary>Change it to forget all remembered ids. Default: "1".</summary>
+    public string? IdempotenceVersion { get; set; }
+
+    /// <summary>How long an id is remembered; at least a minute. Default: 7 days.</summary>
+    public TimeSpan? IdempotenceTtl { get; set; }
+
+    /// <summary>How the span of a message relates to its sender's. Default: <see cref="SpanRelation.Child"/>.</summary>
+    public SpanRelation? MessageSpans { get; set; }
+
+    /// <summary>How the span of a timer relates to the one that scheduled it. Default: <see cref="SpanRelation.FollowsFrom"/>.</summary>
+    public SpanRelation? TimerSpans { get; set; }
+
+    /// <summary>Nodes of the store, as <c>host:port</c>.</summary>
+    public string[]? CassandraNodes { get; set; }
+
+    /// <summary>Keyspace of the store. Default: prosody.</summary>
+    public string? CassandraKeyspace { get; set; }
+
+    /// <summary>User of the store.</summary>
+    public string? CassandraUser { get; set; }
+
+    /// <summary>Password of the store.</summary>
+    public string? CassandraPassword { get; set; }
+
+    /// <summary>Preferred datacenter of the store.</summary>
+    public string? CassandraDatacenter { get; set; }
+
+    /// <summary>Preferred rack of the store.</summary>
+    public string? CassandraRack { get; set; }
+
+    /// <summary>How long the store keeps what nothing else bounds. Default: a year.</summary>
+    public TimeSpan? CassandraRetention { get; set; }
+
+    /// <summary>Replication of a keyspace that is created.</summary>
+    public string? CassandraReplication { get; set; }
+
+    /// <summary>Cache of this client's own state, in bytes. Default: 64 MiB.</summary>
+    public long? StateOwnedCacheSize { get; set; }
+
+    /// <summary>Cache of published state that is read, in bytes. Default: 1 MiB.</summary>
+    public long? StateReadCacheSize { get; set; }
+
+    /// <summary>Whether keys may meet empty state after a topic has got more partitions. Default: false.</summary>
+    public bool? AcceptPartitionGrowth { get; set; }
+
+    /// <summary>Whether life-cycle events are sent to <see cref="TelemetryTopic"/>. Default: false.</summary>
+    public bool? TelemetryEnabled { get; set; }
+
+    /// <summary>Topic of life-cycle events. Default: prosody.telemetry-events.</summary>
+    public string? TelemetryTopic { get; set; }
+
+    /// <summary>plaintext, ssl, sasl_plaintext or sasl_ssl. Default: plaintext.</summary>
+    public string? SecurityProtocol { get; set; }
+
+    /// <summary>PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.</summary>
+    public string? SaslMechanism { get; set; }
+
+    /// <summary>User of the brokers.</summary>
+    public string? SaslUsername { get; set; }
+
+    /// <summary>Password of the brokers.</summary>
+    public string? SaslPassword { get; set; }
+
+    /// <summary>Where tokens come from.</summary>
+    public string? SaslOauthTokenEndpoint { get; set; }
+
+    /// <summary>Client id for tokens.</summary>
+    public string? SaslOauthClientId { get; set; }
+
+    /// <summary>Client secret for tokens.</summary>
+    public string? SaslOauthClientSecret { get; set; }
+
+    /// <summary>Scope of tokens.</summary>
+    public string? SaslOauthScope { get; set; }
+
+    /// <summary>PEM file of trusted certificates. Default: the platform's.</summary>
+    public string? SslCaLocation { get; set; }
+
+    /// <summary>PEM file of the client's certificate.</summary>
+    public string? SslCertificateLocation { get; set; }
+
+    /// <summary>PEM file of the client's private key.</summary>
+    public string? SslKeyLocation { get; set; }
+
+    /// <summary>Password of that key.</summary>
+    public string? SslKeyPassword { get; set; }
+
+    /// <summary>Where this process runs; brokers may then serve reads from a replica nearby.</summary>
+    public string? ClientRack { get; set; }
+
+    /// <summary>Makes the member static: it keeps its partitions over a restart.</summary>
+    public string? GroupInstanceId { get; set; }
+
+    /// <summary>auto, classic or consumer. Default: auto.</summary>
+    public string? GroupProtocol { get; set; }
+
+    /// <summary>read_committed or read_uncommitted. Default: read_committed.</summary>
+    public string? IsolationLevel { get; set; }
+
+    /// <summary>none, gzip, snappy, lz4 or zstd. Default: lz4.</summary>
+    public string? Compression { get; set; }
+
+    /// <summary>crc32 or murmur2. Default: crc32.</summary>
+    public string? Partitioner { get; set; }
+
+    /// <summary>Changes the JSON options after the defaults are applied; null changes nothing.</summary>
+    public Action<JsonSerializerOptions>? ConfigureJsonOptions { get; set; }
+
+    /// <summary>The options that are set, without secrets.</summary>
+    /// <returns>Names and values.</returns>
+    public override string ToString()
+    {
+        var text = new StringBuilder(nameof(ClientOptions)).Append(" {");
+        string gap = " ";
+        foreach ((string name, string value) in ToPairs([]))
+        {
+            text.Append(gap).Append(name).Append(" = ").Append(IsSecret(name) ? "***" : value);
+            gap = ", ";
+        }
+
+        return text.Append(" }").ToString();
+    }
+
+    /// <summary>A copy that later changes do not reach.</summary>
+    internal ClientOptions Clone()
+    {
+        var copy = (ClientOptions)MemberwiseClone();
+        copy.BootstrapServers = (string[]?)BootstrapServers?.Clone();
+        copy.SubscribedTopics = (string[]?)SubscribedTopics?.Clone();
+        copy.AllowedEvents = (string[]?)AllowedEvents?.Clone();
+        copy.CassandraNodes = (string[]?)CassandraNodes?.Clone();
+        return copy;
+    }
+
+    /// <summary>The options that are set, as texts for the core, which checks them. What a text cannot express is checked here.</summary>
+    internal List<KeyValuePair<string, string>> ToPairs(List<string> problems)
+    {
+        var writer = new OptionWriter(problems);
+        writer.List(nameof(BootstrapServers), BootstrapServers);
+        writer.Text(nameof(GroupId), GroupId);
+        writer.List(nameof(SubscribedTopics), SubscribedTopics);
+        writer.List(nameof(AllowedEvents), AllowedEvents, mayBeEmpty: true);
+        writer.Text(nameof(SourceSystem), SourceSystem);
+        writer.Text(nameof(Subsystem), Subsystem);
+        writer.Mode(nameof(Mode), Mode);
+        writer.Flag(nameof(Mock), Mock);
+        writer.Count(nameof(MaxConcurrency), MaxConcurrency);
+        writer.Count(nameof(MaxUncommitted), MaxUncommitted);
+        writer.Duration(nameof(Timeout), Timeout);
+        writer.Duration(nameof(StallThreshold), StallThreshold);
+        writer.Duration(nameof(ShutdownTimeout), ShutdownTimeout);
+        writer.Duration(nameof(SubscribeTimeout), SubscribeTimeout);
+        writer.Duration(nameof(PollInterval), PollInterval);
+        writer.Duration(nameof(CommitInterval), CommitInterval);
+        writer.DurationOrNone(nameof(SendTimeout), SendTimeout);
+        writer.Duration(nameof(SessionTimeout), SessionTimeout);
+        writer.Count(nameof(FetchBufferSize), FetchBufferSize);
+        writer.Count(nameof(ProbePort), ProbePort);
+        writer.Text(nameof(ProbeAddress), ProbeAddress);
+        writer.Flag(nameof(ProbeDetails), ProbeDetails);
+        writer.Text(nameof(FailureTopic), FailureTopic);
+        writer.Count(nameof(MaxRetries), MaxRetries);
+        writer.Duration(nameof(RetryBase), RetryBase);
+        writer.Duration(nameof(MaxRetryDelay), MaxRetryDelay);
+        writer.Flag(nameof(DeferEnabled), DeferEnabled);
+        writer.Duration(nameof(DeferBase), DeferBase);
+        writer.Duration(nameof(DeferMaxDelay), DeferMaxDelay);
+        writer.Number(nameof(DeferFailureThreshold), DeferFailureThreshold);
+        writer.Duration(nameof(DeferFailureWindow), DeferFailureWindow);
+        writer.Count(nameof(DeferMaxRetries), DeferMaxRetries);
+        writer.Count(nameof(LoaderCacheSize), LoaderCacheSize);
+        writer.Duration(nameof(LoaderSeekTimeout), LoaderSeekTimeout);
+        writer.Flag(nameof(MonopolizationEnabled), MonopolizationEnabled);
+        writer.Number(nameof(MonopolizationThreshold), MonopolizationThreshold);
+        writer.Duration(nameof(MonopolizationWindow), MonopolizationWindow);
+        writer.Number(nameof(SchedulerFailureWeight), SchedulerFailureWeight);
+        writer.Duration(nameof(SchedulerMaxWait), SchedulerMaxWait);
+        writer.Number(nameof(SchedulerWaitWeight), SchedulerWaitWeight);
+        writer.Count(nameof(IdempotenceCacheSize), IdempotenceCacheSize);
+        writer.Text(nameof(IdempotenceVersion), IdempotenceVersion);
+        writer.Duration(nameof(IdempotenceTtl), IdempotenceTtl);
+        writer.Span(nameof(MessageSpans), MessageSpans);
+        writer.Span(nameof(TimerSpans), TimerSpans);
+        writer.List(nameof(CassandraNodes), CassandraNodes);
+        writer.Text(nameof(CassandraKeyspace), CassandraKeyspace);
+        writer.Text(nameof(CassandraUser), CassandraUser);
+        writer.Text(nameof(CassandraPassword), CassandraPassword);
+        writer.Text(nameof(CassandraDatacenter), CassandraDatacenter);
+        writer.Text(nameof(CassandraRack), CassandraRack);
+        writer.Duration(nameof(CassandraRetention), CassandraRetention);
+        writer.Text(nameof(CassandraReplication), CassandraReplication);
+        writer.Count(nameof(StateOwnedCacheSize), StateOwnedCacheSize);
+        writer.Count(nameof(StateReadCacheSize), StateReadCacheSize);
+        writer.Flag(nameof(AcceptPartitionGrowth), AcceptPartitionGrowth);
+        writer.Flag(nameof(TelemetryEnabled), TelemetryEnabled);
+        writer.Text(nameof(TelemetryTopic), TelemetryTopic);
+        writer.Text(nameof(SecurityProtocol), SecurityProtocol);
+        writer.Text(nameof(SaslMechanism), SaslMechanism);
+        writer.Text(nameof(SaslUsername), SaslUsername);
+        writer.Text(nameof(SaslPassword), SaslPassword);
+        writer.Text(nameof(SaslOauthTokenEndpoint), SaslOauthTokenEndpoint);
+        writer.Text(nameof(SaslOauthClientId), SaslOauthClientId);
+        writer.Text(nameof(SaslOauthClientSecret), SaslOauthClientSecret);
+        writer.Text(nameof(SaslOauthScope), SaslOauthScope);
+        writer.Text(nameof(SslCaLocation), SslCaLocation);
+        writer.Text(nameof(SslCertificateLocation), SslCertificateLocation);
+        writer.Text(nameof(SslKeyLocation), SslKeyLocation);
+        writer.Text(nameof(SslKeyPassword), SslKeyPassword);
+        writer.Text(nameof(ClientRack), ClientRack);
+        writer.Text(nameof(GroupInstanceId), GroupInstanceId);
+        writer.Text(nameof(GroupProtocol), GroupProtocol);
+        writer.Text(nameof(IsolationLevel), IsolationLevel);
+        writer.Text(nameof(Compression), Compression);
+        writer.Text(nameof(Partitioner), Partitioner);
+        return writer.Pairs;
+    }
+
+    private static bool IsSecret(string name) => name is
+        nameof(CassandraPassword)
+        or nameof(SaslPassword)
+        or nameof(SaslOauthClientSecret)
+        or nameof(SslKeyPassword);
+}

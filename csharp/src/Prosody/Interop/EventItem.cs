@@ -1,0 +1,181 @@
+// How does one event run? As a reusable work item: deserialize, call the handler, complete the token.
+
+using System.Text;
+
+namespace Prosody.Interop;
+
+/// <summary>The one event of a native slot. Reused for the slot's next event once this one is completed.</summary>
+internal sealed unsafe class EventItem : IThreadPoolWorkItem
+{
+    private readonly NativeClient _client;
+    private readonly Action _continuation;
+
+    private Subscription? _subscription;
+    private ProsodyContext? _context;
+    private Task? _running;
+    private ulong _cancelled;
+    private byte* _key;
+    private byte* _payload;
+    private int _keyLength;
+    private int _payloadLength;
+    private long _timestamp;
+    private uint _topic;
+    private int _kind;
+
+    internal EventItem(NativeClient client)
+    {
+        _client = client;
+        _continuation = OnHandlerTaskEnded;
+    }
+
+    /// <summary>Set when the payload does not deserialize; the core then checks whether it is JSON at all.</summary>
+    internal bool IsUnreadable { get; set; }
+
+    internal int Partition { get; private set; }
+
+    internal long Offset { get; private set; }
+
+    internal long Timestamp => _timestamp;
+
+    /// <summary>The topic's name, one string per topic.</summary>
+    internal string Topic => _client.Topic(_topic);
+
+    /// <summary>JSON, valid until completion.</summary>
+    internal ReadOnlySpan<byte> Payload => new(_payload, _payloadLength);
+
+    /// <summary>The key, as a new string.</summary>
+    internal string ReadKey() => _keyLength == 0 ? string.Empty : Encoding.UTF8.GetString(_key, _keyLength);
+
+    /// <summary>Takes an event over, on a pump thread.</summary>
+    internal void Accept(in PrEvent native, Subscription? subscription)
+    {
+        _subscription = subscription;
+        IsUnreadable = false;
+        _kind = native.kind;
+        _topic = native.topic;
+        Partition = native.partition;
+        Offset = native.offset;
+        _timestamp = native.timestamp;
+        _key = native.key.data;
+        _keyLength = (int)native.key.len;
+        _payload = native.payload.data;
+        _payloadLength = (int)native.payload.len;
+
+        var context = new ProsodyContext(_client, native.token);
+        // The other pump may hold this event's cancellation: either it finds the context, or its token is found here.
+        Volatile.Write(ref _context, context);
+        Interlocked.MemoryBarrier();
+        if (Volatile.Read(ref _cancelled) == native.token)
+        {
+            context.MarkCancelled();
+        }
+    }
+
+    /// <summary>Marks the event as cancelled, on a pump thread.</summary>
+    /// <returns>What runs the callbacks of its token, or null when there is nothing to run.</returns>
+    internal Action? Cancel(ulong token)
+    {
+        Volatile.Write(ref _cancelled, token);
+        Interlocked.MemoryBarrier();
+        ProsodyContext? context = Volatile.Read(ref _context);
+        return context is not null && context.Token == token ? context.MarkCancelled() : null;
+    }
+
+    /// <inheritdoc/>
+    void IThreadPoolWorkItem.Execute()
+    {
+        ProsodyContext context = _context!;
+        if (context.IsCancelled)
+        {
+            // Its callbacks would have nobody to stop; and after a loss of its partition nothing new may start.
+            Complete(NativeMethods.PR_OUTCOME_TRANSIENT, "The event was cancelled before its handler started.");
+            return;
+        }
+
+        if (_subscription is not { } subscription)
+        {
+            Complete(NativeMethods.PR_OUTCOME_TRANSIENT, "The client is not subscribed any more.");
+            return;
+        }
+
+        Task? task;
+        try
+        {
+            task = _kind == NativeMethods.PR_EVENT_MESSAGE
+                ? subscription.RunMessage(this, context)
+                : subscription.RunTimer(this, context);
+        }
+#pragma warning disable CA1031 // Whatever a handler throws is the outcome of its event.
+        catch (Exception thrown)
+#pragma warning restore CA1031
+        {
+            Fail(thrown, IsUnreadable ? NativeMethods.PR_OUTCOME_UNREADABLE : 0);
+            return;
+        }
+
+        if (task is null)
+        {
+            Complete(NativeMethods.PR_OUTCOME_TRANSIENT, $"{subscription.HandlerType} returned null instead of a task.");
+        }
+        else if (task.IsCompletedSuccessfully)
+        {
+            Complete(NativeMethods.PR_OUTCOME_OK, null);
+        }
+        else if (task.IsCompleted)
+        {
+            End(task);
+        }
+        else
+        {
+            _running = task;
+            task.ConfigureAwait(false).GetAwaiter().UnsafeOnCompleted(_continuation);
+        }
+    }
+
+    private void OnHandlerTaskEnded() => End(_running!);
+
+    private void End(Task task)
+    {
+        if (task.IsCompletedSuccessfully)
+        {
+            Complete(NativeMethods.PR_OUTCOME_OK, null);
+        }
+        else
+        {
+            // What an await would throw.
+            Fail(task.Exception?.InnerExceptions[0] ?? new TaskCanceledException(task), 0);
+        }
+    }
+
+    private void Fail(Exception thrown, int flags)
+    {
+        bool permanent = _subscription!.IsPermanent(thrown, isTimer: _kind == NativeMethods.PR_EVENT_TIMER);
+        int outcome = permanent ? NativeMethods.PR_OUTCOME_PERMANENT : NativeMethods.PR_OUTCOME_TRANSIENT;
+        Complete(outcome | flags, Describe(thrown));
+    }
+
+    private void Complete(int outcome, string? error)
+    {
+        ProsodyContext context = _context!;
+        _context = null;
+        _subscription = null;
+        _running = null;
+        context.End();
+        // From here on the item may already run the slot's next event.
+        _client.Complete(context.Token, outcome, error);
+    }
+
+    private static string Describe(Exception thrown)
+    {
+        try
+        {
+            return thrown.ToString();
+        }
+#pragma warning disable CA1031 // An exception whose text throws must still end its event.
+        catch (Exception)
+#pragma warning restore CA1031
+        {
+            return thrown.GetType().ToString();
+        }
+    }
+}

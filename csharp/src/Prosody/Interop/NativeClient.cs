@@ -1,0 +1,242 @@
+// How does a client call the native side, and how do its events become handler calls?
+
+using System.Runtime.CompilerServices;
+
+namespace Prosody.Interop;
+
+/// <summary>The native side of one <see cref="ProsodyClient"/>.</summary>
+internal sealed unsafe class NativeClient : NativePort
+{
+    /// <summary>
+    /// Two, so that one is free to take events, whatever user code does with the other.
+    /// </summary>
+    private const int Pumps = 2;
+
+    private const int ChunkSlots = 64;
+    private const int MaxChunks = 1 << 16;
+
+    private readonly EventItem[]?[] _chunks = new EventItem[MaxChunks / ChunkSlots][];
+    private readonly object _gate = new();
+    private string[] _topics = [];
+
+    private NativeClient(ulong handle)
+        : base(handle, Pumps, nameof(ProsodyClient))
+    {
+        PrClientInfo info;
+        info.size = (uint)sizeof(PrClientInfo);
+        Check(NativeMethods.pr_client_info(handle, &info));
+        ShutdownTimeout = TimeSpan.FromMilliseconds(info.shutdown_ms);
+        SourceSystem = Utf8.Decode(info.source_system);
+    }
+
+    internal string SourceSystem { get; }
+
+    internal TimeSpan ShutdownTimeout { get; }
+
+    /// <summary>What runs the events; null while not subscribed.</summary>
+    internal Subscription? Subscription { get; set; }
+
+    /// <summary>Roots the public client while it is subscribed.</summary>
+    internal object? Root { get; set; }
+
+    /// <summary>Makes a client, or says everything that is wrong with its options.</summary>
+    internal static NativeClient? Create(ReadOnlySpan<byte> options, ReadOnlySpan<byte> environment, List<string> problems)
+    {
+        Native.EnsureLoaded();
+        ulong handle = 0;
+        PrError* error = null;
+        int status;
+        fixed (byte* optionBytes = options, environmentBytes = environment)
+        {
+            status = NativeMethods.pr_client_new(Bytes(optionBytes, options), Bytes(environmentBytes, environment), &handle, &error);
+        }
+
+        if (status == NativeMethods.PR_OK)
+        {
+            return new NativeClient(handle);
+        }
+
+        if (Failures.Problems(error) is { } lines)
+        {
+            problems.AddRange(lines);
+            NativeMethods.pr_error_free(error);
+            return null;
+        }
+
+        throw Failures.From(0, status, error, nameof(ProsodyClient));
+    }
+
+    internal PrSnapshot Snapshot()
+    {
+        PrSnapshot snapshot;
+        snapshot.size = (uint)sizeof(PrSnapshot);
+        Check(NativeMethods.pr_client_snapshot(Handle, &snapshot));
+        return snapshot;
+    }
+
+    internal Task SubscribeAsync()
+    {
+        Operation operation = Begin();
+        PrResult result = NewResult();
+        int status = NativeMethods.pr_subscribe(Handle, operation.Id, &result);
+        return Answer(operation, status, result.error);
+    }
+
+    internal Task UnsubscribeAsync()
+    {
+        Operation operation = Begin();
+        PrResult result = NewResult();
+        int status = NativeMethods.pr_unsubscribe(Handle, operation.Id, &result);
+        return Answer(operation, status, result.error);
+    }
+
+    /// <summary>Queues a record; the native side has copied everything when this returns.</summary>
+    [SkipLocalsInit]
+    internal Task SendAsync(string topic, string key, ReadOnlySpan<byte> json, CancellationToken token)
+    {
+        byte[]? rentedTopic = null;
+        byte[]? rentedKey = null;
+        try
+        {
+            ReadOnlySpan<byte> topicBytes = Utf8.Encode(topic, stackalloc byte[Utf8.StackBytes], ref rentedTopic, nameof(topic));
+            ReadOnlySpan<byte> keyBytes = Utf8.Encode(key, stackalloc byte[Utf8.StackBytes], ref rentedKey, nameof(key));
+            fixed (byte* t = topicBytes, k = keyBytes, j = json)
+            {
+                Operation operation = Begin(topic, token);
+                if (operation.Task.IsCompleted)
+                {
+                    Forget(operation);
+                    return operation.Task;
+                }
+
+                PrSend record;
+                record.size = (uint)sizeof(PrSend);
+                record.op = operation.Id;
+                record.topic = Bytes(t, topicBytes);
+                record.key = Bytes(k, keyBytes);
+                record.payload = Bytes(j, json);
+                PrResult result = NewResult();
+                int status = NativeMethods.pr_send(Handle, &record, &result);
+                return Answer(operation, status, result.error);
+            }
+        }
+        finally
+        {
+            Utf8.Return(rentedTopic);
+            Utf8.Return(rentedKey);
+        }
+    }
+
+    /// <summary>A timer call of a running event.</summary>
+    internal Task TimerAsync(ulong token, int call, long seconds, CancellationToken cancelled)
+    {
+        Operation operation = Begin(token: cancelled);
+        PrResult result = NewResult();
+        int status = NativeMethods.pr_timer(Handle, token, call, seconds, operation.Id, &result);
+        return Answer(operation, status, result.error);
+    }
+
+    /// <summary>Ends an event. Its bytes are gone and its item may be in use again when this returns.</summary>
+    [SkipLocalsInit]
+    internal void Complete(ulong token, int outcome, string? error)
+    {
+        if (error is null)
+        {
+            NativeMethods.pr_complete(Handle, token, outcome, default);
+            return;
+        }
+
+        const int MaxErrorChars = 4096;
+        string clipped = error.Length > MaxErrorChars ? error[..MaxErrorChars] : error;
+        byte[] bytes = System.Text.Encoding.UTF8.GetBytes(clipped);
+        fixed (byte* text = bytes)
+        {
+            NativeMethods.pr_complete(Handle, token, outcome, Bytes(text, bytes));
+        }
+    }
+
+    /// <summary>The name of a topic number; one string per topic and client.</summary>
+    internal string Topic(uint number)
+    {
+        string[] topics = Volatile.Read(ref _topics);
+        return number < topics.Length && topics[number] is { } known ? known : AddTopic(number);
+    }
+
+    /// <inheritdoc/>
+    private protected override IThreadPoolWorkItem? Accept(in PrEvent native)
+    {
+        EventItem item = Item(native.token, create: true)!;
+        item.Accept(in native, Subscription);
+        return item;
+    }
+
+    /// <inheritdoc/>
+    private protected override Action? Cancel(ulong token) => Item(token, create: true)!.Cancel(token);
+
+    private static PrResult NewResult() => new() { size = (uint)sizeof(PrResult) };
+
+    private static PrBytes Bytes(byte* data, ReadOnlySpan<byte> span) => new() { data = data, len = (uint)span.Length };
+
+    private void Check(int status)
+    {
+        if (status != NativeMethods.PR_OK)
+        {
+            throw Failures.From(Handle, status, null, nameof(ProsodyClient));
+        }
+    }
+
+    /// <summary>
+    /// The item of an event's slot. A slot has one event at a time until its completion, so its item is never shared;
+    /// the native side has as many slots as handlers ever ran at once.
+    /// </summary>
+    private EventItem? Item(ulong token, bool create)
+    {
+        uint slot = (uint)token;
+        ref EventItem[]? chunk = ref _chunks[slot / ChunkSlots];
+        if (Volatile.Read(ref chunk) is { } items)
+        {
+            return items[slot % ChunkSlots];
+        }
+
+        if (!create)
+        {
+            return null;
+        }
+
+        lock (_gate)
+        {
+            if (chunk is null)
+            {
+                var made = new EventItem[ChunkSlots];
+                for (int i = 0; i < made.Length; i++)
+                {
+                    made[i] = new EventItem(this);
+                }
+
+                Volatile.Write(ref chunk, made);
+            }
+
+            return chunk[slot % ChunkSlots];
+        }
+    }
+
+    private string AddTopic(uint number)
+    {
+        PrBytes name;
+        Check(NativeMethods.pr_topic(Handle, number, &name));
+        string topic = Utf8.Decode(name);
+        lock (_gate)
+        {
+            string[] topics = _topics;
+            if (topics.Length <= number)
+            {
+                Array.Resize(ref topics, (int)number + 1);
+            }
+
+            topics[number] = topic;
+            Volatile.Write(ref _topics, topics);
+        }
+
+        return topic;
+    }
+}

@@ -1,0 +1,32 @@
+// What does the managed side log? Little: what its users' code did wrong and nobody would see otherwise.
+
+using Microsoft.Extensions.Logging;
+using Prosody.Logging;
+
+namespace Prosody;
+
+/// <summary>Managed log events, under the category <c>Prosody.Client</c>.</summary>
+internal static partial class ClientLog
+{
+    internal static void ClassifierThrew(Type classifier, Exception thrown)
+    {
+        if (LogDrain.Client is { } logger)
+        {
+            ClassifierThrew(logger, classifier, thrown);
+        }
+    }
+
+    internal static void CancellationCallbackThrew(Exception thrown)
+    {
+        if (LogDrain.Client is { } logger)
+        {
+            CancellationCallbackThrew(logger, thrown);
+        }
+    }
+
+    [LoggerMessage(1, LogLevel.Error, "The error classifier {Classifier} threw; the error it was asked about counts as transient. Further failures of this classifier are not logged.")]
+    private static partial void ClassifierThrew(ILogger logger, Type classifier, Exception exception);
+
+    [LoggerMessage(2, LogLevel.Warning, "A callback registered on a handler's cancellation token threw.")]
+    private static partial void CancellationCallbackThrew(ILogger logger, Exception exception);
+}
