@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod conn;
 mod error;
+pub mod fetch;
 pub mod group;
 mod limits;
 mod net;

@@ -174,7 +174,17 @@ impl RawBatch {
             magic if codec == Compression::None => Layout::Legacy(legacy::Shift { offset: 0, magic }),
             _ => Layout::Legacy(legacy::open_wrapper(&mut header, &data)?),
         };
-        Ok(Batch { header, data, layout, backing_len, is_view: codec == Compression::None })
+        let is_view = codec == Compression::None;
+        Ok(Batch { header, data, layout, backing_len, is_view, from: i64::MIN })
+    }
+
+    /// The batch without its records, for a reader to whom they do not count: it still covers its offsets.
+    #[must_use]
+    pub fn into_gap(self) -> Batch {
+        let mut header = self.header;
+        header.record_count = 0;
+        let layout = Layout::V2 { base_timestamp: 0, last_offset_delta: 0, headers_per_record: 0 };
+        Batch { header, data: Bytes::new(), layout, backing_len: 0, is_view: false, from: i64::MIN }
     }
 }
 
@@ -189,9 +199,33 @@ pub struct Batch {
     layout: Layout,
     backing_len: usize,
     is_view: bool,
+    /// Records below this offset are passed over.
+    from: i64,
 }
 
 impl Batch {
+    /// Passes over the records below `offset`: a fetch answers with whole batches, so its first one can begin before
+    /// the offset that was asked for. [`Batch::record_count`] still counts them.
+    pub fn skip_below(&mut self, offset: i64) {
+        self.from = offset;
+    }
+
+    /// Keeps `guard` until the last clone and slice of the records is dropped: how a budget counts them.
+    #[must_use]
+    pub fn guarded(mut self, guard: impl Send + 'static) -> Batch {
+        struct Guarded<G> {
+            data: Bytes,
+            _guard: G,
+        }
+        impl<G> AsRef<[u8]> for Guarded<G> {
+            fn as_ref(&self) -> &[u8] {
+                &self.data
+            }
+        }
+        self.data = Bytes::from_owner(Guarded { data: self.data, _guard: guard });
+        self
+    }
+
     /// What the header says.
     #[must_use]
     pub fn header(&self) -> &BatchHeader {
@@ -241,7 +275,8 @@ impl Batch {
             TimestampKind::LogAppend => Some(self.header.max_timestamp),
         };
         let (base, count) = (self.header.base_offset, self.header.record_count);
-        Records::new(&self.data, self.layout, base, log_append_time, count)
+        let records = Records::new(&self.data, self.layout, base, log_append_time, count);
+        if self.from > base { records.starting_at(self.from) } else { records }
     }
 
     /// The bytes all records lie in.

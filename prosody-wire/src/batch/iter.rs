@@ -269,6 +269,18 @@ impl<'a> Records<'a> {
         Records { data, cursor, layout, base_offset, log_append_time, next_delta: 0, index: 0, count }
     }
 
+    /// The same without the records below `offset`.
+    #[cold]
+    pub(super) fn starting_at(mut self, offset: i64) -> Records<'a> {
+        let mut ahead = self.clone();
+        while let Some(Ok(record)) = ahead.next()
+            && record.offset() < offset
+        {
+            self = ahead.clone();
+        }
+        self
+    }
+
     #[cold]
     fn fail(&mut self, kind: BatchErrorKind) -> Option<Result<RecordView<'a>, BatchError>> {
         self.index = self.count;

@@ -341,5 +341,5 @@ fn round_robin(members: &[Member], counts: &BTreeMap<Topic, i32>) -> Assignments
 }
 
 #[cfg(test)]
-#[path = "tests/assignors.rs"]
+#[path = "assignors_tests.rs"]
 mod tests;

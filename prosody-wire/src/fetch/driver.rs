@@ -1,0 +1,600 @@
+//! Who fetches? One task per fetcher: it keeps one Fetch under way with every broker that leads an open partition, looks
+//! up positions, and follows leaders. The only file of this folder that awaits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::Instant;
+use tokio::sync::watch;
+
+use super::buffer::{Charge, Counted, Fetched, Part, Queued, ReaderId, Shared, State};
+use super::cursor::Lookup;
+use super::offsets::{self, Ends};
+use super::plan::{Held, is_full, request_bytes, share};
+use super::session::{Key, Params, Session, SessionRequest, sessionless};
+use super::validate::walk;
+use super::wire::{self, Answer, Ask, PartitionData, TOPIC_IDS, TopicRef};
+use crate::cluster::{Cluster, Lane, Metadata, node};
+use crate::conn::Connection;
+use crate::error::Error;
+use crate::proto::{ApiKey, Disposition, ErrorCode};
+use crate::types::BrokerId;
+
+/// One partition of a request that is under way.
+#[derive(Debug)]
+struct Asked {
+    id: ReaderId,
+    key: Key,
+    offset: i64,
+}
+
+/// The two kinds of request a broker can have from us, each at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// In the session, waiting at the broker for data.
+    Poll,
+    /// Beside a running poll, for partitions that are not in it: asks once, without waiting.
+    Look,
+}
+
+#[derive(Debug)]
+enum Event {
+    Fetched { broker: BrokerId, kind: Kind, asked: Vec<Asked>, reserved: usize, result: Result<Reply, Error> },
+    Offsets { broker: BrokerId, asked: Vec<(ReaderId, Lookup)>, result: Result<Vec<Ends>, Error> },
+}
+
+#[derive(Debug)]
+struct Reply {
+    version: i16,
+    body: Bytes,
+    connection: Connection,
+}
+
+#[derive(Debug, Default)]
+struct Broker {
+    session: Session,
+    polling: bool,
+    looking: bool,
+    resolving: bool,
+    failures: u32,
+    retry_at: Option<Instant>,
+    /// The partition a request begins with.
+    rotation: usize,
+}
+
+type Events = Arc<Mutex<Vec<Event>>>;
+
+/// The driver of one fetcher; it runs until its task is dropped.
+#[derive(Debug)]
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    /// At most three for each broker.
+    events: Events,
+    brokers: BTreeMap<BrokerId, Broker>,
+    metadata: watch::Receiver<Arc<Metadata>>,
+    /// Bytes asked for and not answered.
+    reserved: usize,
+    leaderless_at: Option<Instant>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Driver {
+        let mut metadata = shared.cluster.watch();
+        metadata.mark_changed();
+        Driver {
+            shared,
+            events: Events::default(),
+            brokers: BTreeMap::new(),
+            metadata,
+            reserved: 0,
+            leaderless_at: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let clock = self.shared.cluster.doors().clock.clone();
+        loop {
+            let now = clock.now();
+            self.take_events(now);
+            self.follow_metadata(now);
+            self.resolve(now);
+            self.fetch(now);
+            let budget = Arc::clone(&self.shared.budget);
+            let until = self.wake_at(now);
+            tokio::select! {
+                biased;
+                () = budget.wake.notified() => {}
+                _ = self.metadata.changed() => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    fn wake_at(&self, now: Instant) -> Instant {
+        let state = self.shared.state();
+        let parts = state.parts.values().filter_map(|part| part.retry_at);
+        let brokers = self.brokers.values().filter_map(|broker| broker.retry_at);
+        parts
+            .chain(brokers)
+            .chain(self.leaderless_at)
+            .filter(|at| *at > now)
+            .fold(now + Duration::from_secs(3600), Instant::min)
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        for event in events {
+            match event {
+                Event::Fetched { broker, kind, asked, reserved, result } => {
+                    self.reserved = self.reserved.saturating_sub(reserved);
+                    self.fetched(now, broker, kind, &asked, result);
+                }
+                Event::Offsets { broker, asked, result } => self.found(now, broker, &asked, result),
+            }
+        }
+    }
+
+    fn backoff(&self, failures: u32) -> Duration {
+        let limits = self.shared.cluster.limits();
+        let rng = &self.shared.cluster.doors().rng;
+        rng.backoff(limits.backoff, limits.backoff_max, failures.saturating_sub(1))
+    }
+
+    /// Leaders, epochs and topic ids as metadata has them now. Topics of new partitions are followed from here on.
+    fn follow_metadata(&mut self, now: Instant) {
+        let changed = self.metadata.has_changed().unwrap_or(false);
+        let metadata = Arc::clone(&self.metadata.borrow_and_update());
+        let (mut track, mut leaderless) = (Vec::new(), false);
+        let mut state = self.shared.state();
+        for part in state.parts.values_mut() {
+            let new = part.opened.is_none();
+            if new {
+                part.opened = Some(now);
+                track.push(Arc::clone(&part.tp.topic));
+            }
+            if changed || new || part.leader.is_none() {
+                part.follow(&metadata);
+            }
+            leaderless |= part.leader.is_none();
+        }
+        drop(state);
+        if !track.is_empty() {
+            track.dedup();
+            self.shared.cluster.track(&track);
+        }
+        if !leaderless {
+            self.leaderless_at = None;
+        } else if self.leaderless_at.is_none_or(|at| at <= now) {
+            if self.leaderless_at.is_some() || track.is_empty() {
+                self.shared.cluster.refresh_soon("a partition to fetch has no leader");
+            }
+            self.leaderless_at = Some(now + self.shared.cluster.limits().backoff_max);
+        }
+    }
+
+    /// Looks up the positions that are not known, one request for each broker.
+    fn resolve(&mut self, now: Instant) {
+        let mut wanted: BTreeMap<BrokerId, Vec<(ReaderId, Lookup, offsets::Wanted)>> = BTreeMap::new();
+        {
+            let state = self.shared.state();
+            for (id, part) in &state.parts {
+                if let (Some(lookup), Some(leader)) = (part.cursor.lookup(), part.leader)
+                    && part.retry_at.is_none_or(|at| at <= now)
+                {
+                    let wanted_part =
+                        offsets::Wanted { tp: part.tp.clone(), leader_epoch: part.leader_epoch, lookup };
+                    wanted.entry(leader).or_default().push((*id, lookup, wanted_part));
+                }
+            }
+        }
+        for (id, wanted) in wanted {
+            let broker = self.brokers.entry(id).or_default();
+            if broker.resolving || broker.retry_at.is_some_and(|at| at > now) {
+                continue;
+            }
+            broker.resolving = true;
+            let asked = wanted.iter().map(|(id, lookup, _)| (*id, *lookup)).collect();
+            let parts = wanted.into_iter().map(|(_, _, part)| part).collect::<Vec<_>>();
+            let isolation = self.shared.config.isolation;
+            self.spawn(move |cluster| async move {
+                let result = offsets::ask(&cluster, id, isolation, parts).await;
+                Event::Offsets { broker: id, asked, result }
+            });
+        }
+    }
+
+    fn found(
+        &mut self,
+        now: Instant,
+        id: BrokerId,
+        asked: &[(ReaderId, Lookup)],
+        result: Result<Vec<Ends>, Error>,
+    ) {
+        let failures = self.brokers.get(&id).map_or(0, |broker| broker.failures + 1);
+        let wait = self.backoff(failures);
+        let broker = self.brokers.entry(id).or_default();
+        broker.resolving = false;
+        let ends = match result {
+            Ok(ends) => {
+                (broker.failures, broker.retry_at) = (0, None);
+                ends
+            }
+            Err(error) => {
+                tracing::debug!(%error, "positions are not known yet");
+                (broker.failures, broker.retry_at) = (failures, Some(now + wait));
+                self.shared.cluster.refresh_soon("ListOffsets failed");
+                return;
+            }
+        };
+        let limits = self.shared.cluster.limits().clone();
+        let mut refresh = false;
+        let mut state = self.shared.state();
+        for ((id, lookup), ends) in asked.iter().zip(ends) {
+            let Some(part) = state.parts.get_mut(id) else { continue };
+            match ends {
+                Ends::Found { earliest, latest } => {
+                    (part.failures, part.retry_at) = (0, None);
+                    match part.cursor.found(*lookup, earliest, latest) {
+                        Some(moved) => {
+                            part.clear();
+                            part.push(Queued::Moved(moved));
+                        }
+                        // A replica that lags: give it time to catch up.
+                        None if *lookup == Lookup::OutOfRange => part.retry_at = Some(now + limits.backoff),
+                        None => {}
+                    }
+                }
+                Ends::Failed(code) => {
+                    refresh |= code.disposition() == Disposition::RefreshMetadata;
+                    let doing = format!("looking up where to read {}", part.tp);
+                    part.refused(now, code, Error::broker(doing, code), &limits);
+                }
+            }
+        }
+        drop(state);
+        if refresh {
+            self.shared.cluster.refresh_soon("ListOffsets named an old leader");
+        }
+    }
+
+    /// Starts every request that may start now.
+    fn fetch(&mut self, now: Instant) {
+        let leaders: Vec<BrokerId> = {
+            let mut state = self.shared.state();
+            let config = &self.shared.config;
+            let share = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes);
+            for part in state.parts.values_mut() {
+                part.full = is_full(Held { bytes: part.bytes(), full: part.full }, share);
+            }
+            let mut leaders: Vec<BrokerId> = state.parts.values().filter_map(|part| part.leader).collect();
+            leaders.sort_unstable();
+            leaders.dedup();
+            leaders
+        };
+        let mut starved = false;
+        for id in leaders {
+            let broker = self.brokers.entry(id).or_default();
+            if broker.retry_at.is_some_and(|at| at > now) {
+                continue;
+            }
+            let kind = match (broker.polling, broker.looking) {
+                (false, _) => Kind::Poll,
+                (true, false) => Kind::Look,
+                (true, true) => continue,
+            };
+            starved |= !self.start(now, id, kind);
+        }
+        self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Sends one request to a broker if it has partitions for it. False when memory is what is missing.
+    fn start(&mut self, now: Instant, id: BrokerId, kind: Kind) -> bool {
+        let config = self.shared.config.clone();
+        let Some(broker) = self.brokers.get_mut(&id) else { return true };
+        let mut state = self.shared.state();
+        let (asked, percent) = choose(&state, id, kind, now, broker.rotation);
+        if asked.is_empty() {
+            return true;
+        }
+        let held = self.shared.budget.held() + extra(&state) + self.reserved;
+        let Some(max_bytes) = request_bytes(config.buffer_bytes, held, config.max_bytes, percent) else {
+            return false;
+        };
+        for (asked, _) in &asked {
+            if let Some(part) = state.parts.get_mut(&asked.id) {
+                part.asked = true;
+            }
+        }
+        if kind == Kind::Poll {
+            // What looked and found nothing waits in the poll now.
+            state.parts.values_mut().for_each(|part| part.looked = false);
+        }
+        drop(state);
+        let wanted = asked.iter().map(|(asked, params)| (asked.key.clone(), *params));
+        let (request, max_wait) = match kind {
+            Kind::Poll => {
+                broker.polling = true;
+                broker.rotation = broker.rotation.wrapping_add(1);
+                (broker.session.next(wanted), config.max_wait)
+            }
+            Kind::Look => {
+                broker.looking = true;
+                (sessionless(wanted.collect()), Duration::ZERO)
+            }
+        };
+        let reserved = super::plan::expanded(max_bytes, percent);
+        self.reserved += reserved;
+        let ask = Ask { max_wait, max_bytes, isolation: config.isolation };
+        let with_ids = asked.iter().all(|(asked, _)| asked.key.topic_id.is_some());
+        let asked: Vec<Asked> = asked.into_iter().map(|(asked, _)| asked).collect();
+        self.spawn(move |cluster| async move {
+            let result = send(&cluster, id, kind, ask, with_ids, &request).await;
+            Event::Fetched { broker: id, kind, asked, reserved, result }
+        });
+        true
+    }
+
+    fn spawn<F>(&self, work: impl FnOnce(Cluster) -> F)
+    where
+        F: Future<Output = Event> + Send + 'static,
+    {
+        let (events, budget) = (Arc::clone(&self.events), Arc::clone(&self.shared.budget));
+        let work = work(self.shared.cluster.clone());
+        let task = async move {
+            let event = work.await;
+            events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+            budget.wake.notify_one();
+        };
+        self.shared.cluster.doors().spawner.spawn(prosody_base::Lane::Io, task).detach();
+    }
+
+    fn fetched(
+        &mut self,
+        now: Instant,
+        id: BrokerId,
+        kind: Kind,
+        asked: &[Asked],
+        result: Result<Reply, Error>,
+    ) {
+        {
+            let mut state = self.shared.state();
+            for asked in asked {
+                if let Some(part) = state.parts.get_mut(&asked.id) {
+                    part.asked = false;
+                }
+            }
+        }
+        let answer = result.and_then(|reply| self.read(id, reply));
+        let failures = self.brokers.get(&id).map_or(1, |broker| broker.failures + 1);
+        let wait = self.backoff(failures);
+        let broker = self.brokers.entry(id).or_default();
+        match kind {
+            Kind::Poll => broker.polling = false,
+            Kind::Look => broker.looking = false,
+        }
+        let answer = match answer {
+            Ok(answer) if answer.error == 0 => answer,
+            Ok(answer) => {
+                broker.session.reset();
+                let code = ErrorCode(answer.error);
+                let lost = matches!(
+                    code,
+                    ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+                        | ErrorCode::INVALID_FETCH_SESSION_EPOCH
+                        | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+                );
+                // The broker forgot the session, as it may: the next full request helps at once, but only once in a row.
+                if !lost || broker.failures > 0 {
+                    broker.retry_at = Some(now + wait);
+                }
+                broker.failures = failures;
+                if code.disposition() == Disposition::RefreshMetadata
+                    || code == ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+                {
+                    self.shared.cluster.refresh_soon("a Fetch was refused");
+                }
+                tracing::debug!(%code, broker = id.0, "a Fetch was refused");
+                return;
+            }
+            Err(error) => {
+                if kind == Kind::Poll {
+                    broker.session.reset();
+                }
+                (broker.failures, broker.retry_at) = (failures, Some(now + wait));
+                tracing::debug!(%error, "a Fetch failed");
+                self.shared.cluster.refresh_soon("a Fetch failed");
+                return;
+            }
+        };
+        if kind == Kind::Poll {
+            broker.session.answered(answer.session_id);
+        }
+        (broker.failures, broker.retry_at) = (0, None);
+        self.learn(&answer, asked);
+        self.apply(now, kind, asked, answer);
+    }
+
+    fn read(&self, id: BrokerId, reply: Reply) -> Result<Answer, Error> {
+        let charge = Charge::new(&self.shared.budget, reply.body.len(), None);
+        let body = Bytes::from_owner(Counted { body: reply.body, _charge: charge });
+        let answer = wire::response(reply.version, &body).map_err(|why| {
+            reply.connection.close("a Fetch response could not be read");
+            Error::decode(format!("Fetch v{} to broker {id}", reply.version), why)
+        })?;
+        reply.connection.throttle(answer.throttle);
+        Ok(answer)
+    }
+
+    /// Leaders and brokers the answer names (KIP-951).
+    fn learn(&self, answer: &Answer, asked: &[Asked]) {
+        for data in &answer.partitions {
+            if let (Some((leader, epoch)), Some(asked)) = (data.leader, find(asked, data)) {
+                let known = answer.nodes.iter().find(|node| node.id == leader.0);
+                let address =
+                    known.and_then(|known| node(known.id, &known.host, known.port, known.rack.as_deref()));
+                self.shared.cluster.learn_leader(&asked.key.topic, data.partition, leader, epoch, address);
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Instant, kind: Kind, asked: &[Asked], answer: Answer) {
+        let limits = self.shared.cluster.limits().clone();
+        let mut refresh = false;
+        let mut state = self.shared.state();
+        if kind == Kind::Look {
+            for asked in asked {
+                if let Some(part) = state.parts.get_mut(&asked.id) {
+                    part.looked = true;
+                }
+            }
+        }
+        for data in answer.partitions {
+            let Some(asked) = find(asked, &data) else { continue };
+            let Some(part) = state.parts.get_mut(&asked.id) else { continue };
+            if data.error == ErrorCode::NONE {
+                (part.failures, part.retry_at) = (0, None);
+                part.looked &= data.records.is_empty();
+                part.data(asked.offset, data, limits.frame_bytes);
+            } else if data.error == ErrorCode::OFFSET_OUT_OF_RANGE {
+                part.cursor.out_of_range(asked.offset);
+            } else {
+                refresh |= data.error.disposition() == Disposition::RefreshMetadata;
+                let doing = format!("fetching {} at offset {}", part.tp, asked.offset);
+                part.refused(now, data.error, Error::broker(doing, data.error), &limits);
+            }
+        }
+        drop(state);
+        if refresh {
+            self.shared.cluster.refresh_soon("a Fetch response named an old leader");
+        }
+    }
+}
+
+impl Part {
+    fn follow(&mut self, metadata: &Metadata) {
+        let topic = metadata.topic(&self.tp.topic);
+        let known = topic.and_then(|topic| topic.partition(self.tp.partition));
+        self.leader = known.and_then(|known| known.leader);
+        if let (Some(topic), Some(known)) = (topic, known) {
+            self.leader_epoch = known.leader_epoch;
+            if self.topic_id != topic.id {
+                self.topic_id = topic.id.or(self.topic_id);
+                self.cursor.topic(topic.id);
+                self.retry_at = None;
+            }
+        }
+    }
+
+    /// Takes over what a fetch from `from` brought.
+    fn data(&mut self, from: i64, data: PartitionData, largest: usize) {
+        if self.cursor.position() != Some(from) {
+            return;
+        }
+        self.high_watermark = Some(data.high_watermark);
+        if let Some((epoch, end)) = data.diverging {
+            if let Some(moved) = self.cursor.truncated(from, epoch, end) {
+                self.push(Queued::Moved(moved));
+            }
+            return;
+        }
+        let walk = walk(&data.records, from);
+        if walk.complete == 0 {
+            if !data.records.is_empty() {
+                // Not even one batch fits.
+                self.max_bytes = self.max_bytes.saturating_mul(2).min(largest);
+            }
+            return;
+        }
+        if self.cursor.advance(from, walk) {
+            let mut records = data.records;
+            records.truncate(walk.complete);
+            self.push(Queued::Records(Fetched { from, records, aborted: data.aborted }));
+        }
+    }
+
+    /// The broker refused this partition.
+    fn refused(&mut self, now: Instant, code: ErrorCode, error: Error, limits: &crate::Limits) {
+        self.failures = self.failures.saturating_add(1);
+        let retriable = matches!(code.disposition(), Disposition::Retry | Disposition::RefreshMetadata);
+        let wait = match retriable {
+            true => limits.backoff.saturating_mul(1 << self.failures.min(10)).min(limits.backoff_max),
+            false => limits.backoff_max,
+        };
+        self.retry_at = Some(now + wait);
+        tracing::debug!(%error, "a partition was not fetched");
+        if !retriable {
+            self.push(Queued::Failed(error));
+        }
+    }
+}
+
+fn find<'a>(asked: &'a [Asked], data: &PartitionData) -> Option<&'a Asked> {
+    asked.iter().find(|asked| {
+        asked.key.partition == data.partition
+            && match &data.topic {
+                TopicRef::Name(name) => *name == asked.key.topic,
+                TopicRef::Id(id) => asked.key.topic_id == Some(*id),
+            }
+    })
+}
+
+/// What buffered compressed bytes will need beyond the bytes counted already.
+fn extra(state: &State) -> usize {
+    let more = |part: &Part| super::plan::expanded(part.queued, part.percent).saturating_sub(part.queued);
+    state.parts.values().map(more).sum()
+}
+
+/// The partitions for the next request, beginning at another one each time, and how far their batches expand.
+fn choose(
+    state: &State,
+    broker: BrokerId,
+    kind: Kind,
+    now: Instant,
+    rotation: usize,
+) -> (Vec<(Asked, Params)>, usize) {
+    let mut percent = 100;
+    let mut asked = Vec::new();
+    for (id, part) in &state.parts {
+        let due = part.retry_at.is_none_or(|at| at <= now);
+        let free = !part.full && !part.asked && !(kind == Kind::Look && part.looked);
+        if part.leader != Some(broker) || !due || !free {
+            continue;
+        }
+        let Some(offset) = part.cursor.position() else { continue };
+        percent = percent.max(part.percent);
+        let key =
+            Key { topic: Arc::clone(&part.tp.topic), topic_id: part.topic_id, partition: part.tp.partition };
+        let params = Params {
+            offset,
+            leader_epoch: part.leader_epoch,
+            last_epoch: part.cursor.last_epoch(),
+            max_bytes: part.max_bytes,
+        };
+        asked.push((Asked { id: *id, key, offset }, params));
+    }
+    let count = asked.len().max(1);
+    asked.rotate_left(rotation % count);
+    (asked, percent)
+}
+
+async fn send(
+    cluster: &Cluster,
+    id: BrokerId,
+    kind: Kind,
+    ask: Ask,
+    with_ids: bool,
+    request: &SessionRequest,
+) -> Result<Reply, Error> {
+    let connection = match kind {
+        Kind::Poll => cluster.connection(id, Lane::Fetch).await?,
+        Kind::Look => cluster.short(id).await?,
+    };
+    let spoken = connection.require(ApiKey::Fetch)?;
+    let version = if with_ids { spoken } else { spoken.min(TOPIC_IDS - 1) };
+    let timeout = cluster.limits().request_timeout + ask.max_wait;
+    let body =
+        connection.call_raw(ApiKey::Fetch, version, wire::request(version, ask, request), timeout).await?;
+    Ok(Reply { version, body, connection })
+}

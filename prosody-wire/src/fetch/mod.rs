@@ -1,0 +1,111 @@
+//! Reading partitions, ahead of those who ask, within one memory budget.
+//!
+//! ```text
+//! broker ──▶ Driver ──▶ Part's queue ──▶ PartitionReader::next ──▶ Batch
+//!            one Fetch     compressed,      checks, expands,          its bytes are counted
+//!            per broker    counted          filters: on the           until the last slice
+//!            under way                      caller's thread           is dropped
+//! ```
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `cursor.rs` | where is a partition being read? |
+//! | `plan.rs` | how much may be fetched, for which partitions? |
+//! | `session.rs` | what has to be said in the next request? |
+//! | `validate.rs` | where does reading go on after these records? |
+//! | `wire.rs` | what do Fetch messages look like? |
+//! | `offsets.rs` | where does a log begin and end? |
+//! | `buffer.rs` | what was fetched and not read yet? |
+//! | `reader.rs` | what does the reader of a partition hold? |
+//! | `driver.rs` | who fetches? |
+
+mod buffer;
+mod cursor;
+mod driver;
+mod offsets;
+mod plan;
+mod reader;
+mod session;
+mod validate;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prosody_base::{Lane, Task};
+
+use crate::batch::{BufferPool, Decompressor};
+use crate::client::Client;
+use crate::types::{IsolationLevel, TopicPartition};
+use buffer::Shared;
+pub use cursor::StartAt;
+pub use reader::{FetchItem, PartitionReader};
+
+/// How a fetcher works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchConfig {
+    /// Bytes of fetched records, decompressed, in the buffers and in the hands of readers. One response may go over it.
+    /// Default 64 MiB.
+    pub buffer_bytes: usize,
+    /// How long a broker may wait for new records before it answers. Default 100 ms.
+    pub max_wait: Duration,
+    /// Bytes of records in one response, compressed. Default 8 MiB.
+    pub max_bytes: usize,
+    /// Bytes of one partition in one response, compressed; a larger batch comes alone. Default 1 MiB.
+    pub max_partition_bytes: usize,
+    /// Whether records of open and aborted transactions are seen. Default read committed.
+    pub isolation: IsolationLevel,
+}
+
+impl Default for FetchConfig {
+    fn default() -> FetchConfig {
+        FetchConfig {
+            buffer_bytes: 64 << 20,
+            max_wait: Duration::from_millis(100),
+            max_bytes: 8 << 20,
+            max_partition_bytes: 1 << 20,
+            isolation: IsolationLevel::ReadCommitted,
+        }
+    }
+}
+
+/// Fetches any number of partitions in the background. Cheap to clone; fetching ends when the last clone and the last
+/// reader are dropped.
+#[derive(Clone, Debug)]
+pub struct Fetcher(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    pool: BufferPool,
+    _driver: Task<()>,
+}
+
+impl Fetcher {
+    /// Starts a fetcher. Touches no network before a partition is opened.
+    #[must_use]
+    pub fn new(client: &Client, config: FetchConfig) -> Fetcher {
+        let pool = BufferPool::new(config.buffer_bytes / 8);
+        let shared = Arc::new(Shared::new(client.cluster().clone(), config));
+        let driver = driver::Driver::new(Arc::clone(&shared)).run();
+        let driver = shared.cluster.doors().spawner.spawn(Lane::Io, driver);
+        Fetcher(Arc::new(Handle { shared, pool, _driver: driver }))
+    }
+
+    /// Starts fetching a partition. A reader that is already open for it ends with a `Failed` item.
+    ///
+    /// While a poll of other partitions waits at the broker, this one is asked for beside it, so it does not wait for the poll
+    /// to end.
+    #[must_use]
+    pub fn open(&self, tp: TopicPartition, from: StartAt) -> PartitionReader {
+        let (id, held) = self.0.shared.open(tp.clone(), from);
+        let decompressor = Decompressor::new(self.0.pool.clone());
+        PartitionReader::new(self.clone(), Arc::clone(&self.0.shared), id, tp, held, decompressor)
+    }
+
+    /// Bytes held now: buffered and in the hands of readers.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.0.shared.budget.held()
+    }
+}

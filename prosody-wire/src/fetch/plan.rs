@@ -1,0 +1,100 @@
+//! How much may be fetched now, and for which partitions, under one budget? Pure.
+//!
+//! Every open partition owns an equal share of the budget, at least one batch. It is left out of requests only while its
+//! share is full, until half of it is free again: a partition nobody reads stops itself and no other. All numbers
+//! are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
+
+/// One partition as the plan sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Bytes it holds: buffered (at its expected size) and in the hands of the reader.
+    pub(crate) bytes: usize,
+    /// It was left out of the last request.
+    pub(crate) full: bool,
+}
+
+/// The share of each of `partitions`; never less than what one fetch of a partition brings.
+pub(crate) fn share(budget: usize, partitions: usize, batch: usize) -> usize {
+    (budget / partitions.max(1)).max(batch)
+}
+
+/// Whether a partition is left out.
+pub(crate) fn is_full(held: Held, share: usize) -> bool {
+    if held.full { held.bytes > share / 2 } else { held.bytes >= share }
+}
+
+/// Bytes of records the next request may ask for, or `None` when it has to wait. `held` is everything held and asked
+/// for already, `percent` the size of decompressed batches relative to compressed ones.
+///
+/// One response may go over the budget: a broker sends one whole batch whatever the limit is.
+pub(crate) fn request_bytes(budget: usize, held: usize, largest: usize, percent: usize) -> Option<usize> {
+    let free = budget.saturating_sub(held);
+    // A few bytes are not worth a round trip, and the broker would send a whole batch all the same.
+    let enough = largest.min(budget / 8).max(1);
+    (free >= enough).then(|| (free.saturating_mul(100) / percent.max(100)).clamp(1, largest))
+}
+
+/// Compressed bytes at the size they will have.
+pub(crate) fn expanded(compressed: usize, percent: usize) -> usize {
+    compressed.saturating_mul(percent.max(100)) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_share_is_left_at_full_and_taken_up_again_at_half() {
+        let share = share(64 << 20, 4, 1 << 20);
+        assert_eq!(share, 16 << 20);
+        let held = |bytes, full| is_full(Held { bytes, full }, share);
+        assert!(!held(share - 1, false) && held(share, false));
+        assert!(held(share / 2 + 1, true) && !held(share / 2, true));
+        assert_eq!(super::share(64 << 20, 1000, 1 << 20), 1 << 20, "never less than one batch");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Partitions are read at random speeds, one possibly never; responses expand as the last ones did.
+        #[test]
+        fn the_budget_is_passed_by_one_response_at_most_and_nobody_starves(
+            partitions in 1usize..12,
+            percent in 100usize..600,
+            steps in proptest::collection::vec((0usize..12, 0usize..100), 1..200),
+        ) {
+            let (budget, largest, batch) = (64_000, 16_000, 1_000);
+            let mut held = vec![Held { bytes: 0, full: false }; partitions];
+            for (reader, amount) in steps {
+                // Partition 0 is never read.
+                let reading = reader % partitions;
+                if reading > 0 {
+                    held[reading].bytes = held[reading].bytes * amount / 100;
+                }
+                let share = share(budget, partitions, batch);
+                let total: usize = held.iter().map(|held| held.bytes).sum();
+                for one in &mut held {
+                    one.full = is_full(*one, share);
+                }
+                let wanting = held.iter().filter(|held| !held.full).count();
+                if let Some(bytes) = request_bytes(budget, total, largest, percent)
+                    && wanting > 0
+                {
+                    let each = bytes / wanting;
+                    for one in held.iter_mut().filter(|held| !held.full) {
+                        one.bytes += expanded(each, percent);
+                    }
+                }
+                let total: usize = held.iter().map(|held| held.bytes).sum();
+                prop_assert!(total <= budget + expanded(largest, percent), "{total}");
+                // With partitions for everybody, a reader that emptied its share is always served.
+                if partitions > 1 {
+                    let others: usize = held.iter().skip(1).map(|held| held.bytes).sum();
+                    let may = request_bytes(budget, held[0].bytes, largest, percent).is_some();
+                    prop_assert!(may || others > 0, "partition 0 alone never blocks the others");
+                }
+            }
+        }
+    }
+}
