@@ -15,11 +15,13 @@
 //! | `broker/journal.rs`, `broker/invariants.rs` | what was asked, what was done, and what must never have happened? |
 //! | `net/` | how do bytes become requests, over pipes and over TCP? |
 //! | `check/` | did a run keep its promises? |
+//! | `sim/` | what goes wrong in a simulated run, and when? |
 //! | `mock.rs` | which cluster does a client in mock mode talk to? |
 
 pub mod broker;
 pub mod check;
 pub mod mock;
 mod net;
+pub mod sim;
 
 pub use broker::{Cluster, ClusterConfig};

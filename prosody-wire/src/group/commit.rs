@@ -12,8 +12,8 @@ use prosody_base::{Clock, Instant, sabotaged};
 use tokio::sync::{mpsc, oneshot};
 
 use super::classic::Remedy;
+use super::classic::calls::Identity;
 pub use super::classic::codec::CommitOffset;
-use super::classic::machine::Identity;
 use super::event::AssignmentEpoch;
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::ErrorCode;

@@ -12,8 +12,9 @@ use std::task::Poll;
 use prosody_base::Instant;
 use tokio::sync::{mpsc, oneshot};
 
+use super::classic::calls::{Answer, Call, CallId, Effect, Identity};
 use super::classic::codec;
-use super::classic::machine::{Answer, Call, CallId, Effect, Identity, LEADER_PATIENCE, Machine};
+use super::classic::machine::{LEADER_PATIENCE, Machine};
 use super::commit::{CommitQueue, Order};
 use super::config::GroupConfig;
 use super::outbox::Notice;
@@ -151,7 +152,7 @@ impl Driver {
 
     fn send(&mut self, id: CallId, call: Call) {
         let Some(broker) = self.coordinator else { return };
-        if matches!(call, Call::Sync { .. }) {
+        if let Call::Sync { .. } = call {
             // The leader answers for topics only others read.
             let interest: Vec<Topic> = self.machine.interest().into_iter().collect();
             self.cluster.track(&interest);

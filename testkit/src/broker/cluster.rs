@@ -13,6 +13,7 @@ use super::control::Control;
 use super::group::{GroupView, run_timeouts};
 use super::invariants::Violation;
 use super::journal::Entry;
+use super::observe::CommitSeen;
 use super::state::{Shared, pipe_address};
 use super::storage::LogEnd;
 use super::topics::{Topic, lock};
@@ -378,6 +379,12 @@ impl Cluster {
     /// Empties the journal.
     pub fn clear_journal(&self) {
         self.shared.journal.clear();
+    }
+
+    /// Calls `observer` at every accepted offset commit, in the order they take effect. Only the first observer counts;
+    /// `false` for a later one.
+    pub fn observe_commits(&self, observer: impl Fn(CommitSeen<'_>) + Send + Sync + 'static) -> bool {
+        self.shared.observers.set(Box::new(observer))
     }
 
     /// What clients did that must never happen.

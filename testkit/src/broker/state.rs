@@ -11,6 +11,7 @@ use super::control::Control;
 use super::group::Coordinator;
 use super::invariants::Invariants;
 use super::journal::Journal;
+use super::observe::Observers;
 use super::sessions::Sessions;
 use super::topics::{Topic, Topics, is_valid_name, lock};
 use super::{Limits, code};
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) journal: Journal,
     pub(crate) invariants: Invariants,
+    pub(crate) observers: Observers,
     pub(crate) next_connection: AtomicU64,
     pub(crate) next_producer: AtomicI64,
     pub(crate) transactional: Mutex<BTreeMap<String, (i64, i16)>>,
@@ -77,6 +79,7 @@ impl Shared {
             control: Control::new(doors.rng.fork()),
             journal: Journal::new(limits.journal),
             invariants: Invariants::new(limits.violations),
+            observers: Observers::default(),
             next_connection: AtomicU64::new(1),
             next_producer: AtomicI64::new(1_000),
             transactional: Mutex::default(),

@@ -7,10 +7,8 @@ use bytes::Bytes;
 use prosody_base::{Instant, sabotaged};
 
 use super::assignors::{Assignor, Member};
-use super::machine::{
-    Answer, Asked, Call, CallId, Identity, Joined, LEADER_PATIENCE, Machine, Pending, Phase, REFUSED_PAUSE,
-    UNKNOWN_COUNT,
-};
+use super::calls::{Answer, Asked, CallId, Identity, Joined, Pending, Phase};
+use super::machine::{LEADER_PATIENCE, Machine, REFUSED_PAUSE, UNKNOWN_COUNT};
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::group::assignment::{decode_assignment, encode_assignment};
 use crate::group::event::{AssignedPartition, CommittedOffset};
@@ -66,7 +64,10 @@ impl Machine {
                 (Asked::Join, Ok(Answer::Joined(joined))) => self.joined(now, pending.sent, joined),
                 (Asked::Sync, Ok(Answer::Synced(assignment))) => self.synced(now, pending.sent, &assignment),
                 (Asked::Join | Asked::Sync, Err(why)) => self.join_failed(now, &pending, why),
-                (Asked::Heartbeat, Ok(_)) => self.proved_alive(pending.sent),
+                (Asked::Heartbeat, Ok(_)) => {
+                    self.proved_alive(pending.sent);
+                    self.calm = self.calm.max(pending.sent);
+                }
                 (Asked::Heartbeat, Err(why)) => {
                     if Remedy::of(&why) == Remedy::Join {
                         self.proved_alive(pending.sent);
@@ -124,7 +125,10 @@ impl Machine {
             Remedy::Find => {
                 let was_ours = self.lose_coordinator(now, sender.finding);
                 // The old coordinator may never answer what it holds of ours.
-                if was_ours && why.code().is_some() && matches!(self.phase, Phase::Joining | Phase::Syncing) {
+                if was_ours
+                    && why.code().is_some()
+                    && matches!(self.phase, Phase::Joining | Phase::Syncing(_))
+                {
                     self.go_out(now);
                 }
             }
@@ -137,7 +141,7 @@ impl Machine {
     }
 
     /// The leader divides the partitions it knows and sends everybody's share.
-    pub(super) fn divide(&mut self, now: Instant) {
+    pub(super) fn divide(&mut self) {
         let Phase::Leading { protocol, members, .. } = &self.phase else { return };
         let wanted = members.iter().flat_map(|member| &member.subscription.topics);
         // A topic that is not known counts as having no partitions; when it appears, that is a change.
@@ -148,7 +152,7 @@ impl Machine {
         let shares =
             shares.into_iter().map(|(member, partitions)| (member, encode_assignment(&partitions))).collect();
         self.led = Some(counts);
-        self.sync(now, protocol, shares);
+        self.phase = Phase::Syncing(Some((protocol, shares)));
     }
 
     fn named(&mut self, now: Instant, pending: &Pending, member_id: String) {
@@ -177,7 +181,7 @@ impl Machine {
             return;
         };
         if joined.leader != self.member_id {
-            self.sync(now, protocol, Vec::new());
+            self.phase = Phase::Syncing(Some((protocol, Vec::new())));
             return;
         }
         let members: Vec<Member> =
@@ -186,14 +190,14 @@ impl Machine {
             let topics = members.iter().flat_map(|member| member.subscription.topics.iter());
             let by = |topic: &Topic| self.counts.get(topic).copied().unwrap_or(UNKNOWN_COUNT);
             self.led = Some(topics.map(|topic| (topic.clone(), by(topic))).collect());
-            self.sync(now, protocol, Vec::new());
+            self.phase = Phase::Syncing(Some((protocol, Vec::new())));
             return;
         }
         self.phase = Phase::Leading { until: now + LEADER_PATIENCE, protocol, members };
         let unknown: Vec<Topic> =
             self.interest().into_iter().filter(|topic| !self.counts.contains_key(topic)).collect();
         if unknown.is_empty() {
-            self.divide(now);
+            self.divide();
         } else {
             self.resolve(unknown);
         }
@@ -207,12 +211,6 @@ impl Machine {
             Subscription::default()
         });
         Member { id, instance_id, subscription }
-    }
-
-    fn sync(&mut self, now: Instant, protocol: Assignor, assignments: Vec<(String, Bytes)>) {
-        self.phase = Phase::Syncing;
-        let (member_id, generation) = (self.member_id.clone(), self.generation);
-        self.send(now, Asked::Sync, Call::Sync { member_id, generation, protocol, assignments });
     }
 
     fn synced(&mut self, now: Instant, sent: Instant, assignment: &[u8]) {
@@ -229,6 +227,7 @@ impl Machine {
         // A leader of another make may give us what we never asked for.
         assigned.retain(|one| self.config.topics.binary_search(&one.topic).is_ok());
         self.held_generation = self.generation;
+        self.calm = self.calm.max(sent);
         self.attempts = 0;
         self.next_heartbeat = now + self.config.heartbeat_interval;
         self.offsets_at = now;

@@ -341,5 +341,5 @@ fn round_robin(members: &[Member], counts: &BTreeMap<Topic, i32>) -> Assignments
 }
 
 #[cfg(test)]
-#[path = "assignors_tests.rs"]
+#[path = "tests/assignors.rs"]
 mod tests;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::machine::{Answer, Call, Joined};
+use super::calls::{Answer, Call, Joined};
 use crate::conn::Connection;
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::group::config::GroupConfig;

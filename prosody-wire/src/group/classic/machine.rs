@@ -12,19 +12,18 @@
 //! revocations until their acknowledgement or deadline, and the session: when no heartbeat sent within the session
 //! timeout was answered, everything is lost at once.
 //!
-//! `answers.rs` holds what each answer means, `holdings.rs` the partitions.
+//! `calls.rs` holds the vocabulary, `answers.rs` what each answer means, `holdings.rs` the partitions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bytes::Bytes;
 use prosody_base::{Instant, Rng, sabotaged};
 
-use super::assignors::{Assignor, Member};
+use super::calls::{Asked, Call, CallId, Coordinator, Effect, Identity, Pending, Phase};
 use super::holdings::Holdings;
 use crate::error::{Error, ErrorKind};
 use crate::group::config::GroupConfig;
-use crate::group::event::{AssignmentEpoch, CommittedOffset};
+use crate::group::event::AssignmentEpoch;
 use crate::group::outbox::Notice;
 use crate::group::subscription::Subscription;
 use crate::proto::ErrorCode;
@@ -37,110 +36,6 @@ pub(crate) const LEADER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The count of a topic that the leader has not seen yet: its first appearance is no change.
 pub(super) const UNKNOWN_COUNT: i32 = -1;
-
-/// Names one request of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CallId(u64);
-
-/// A request to the coordinator.
-#[derive(Clone, Debug)]
-pub(crate) enum Call {
-    Join { member_id: String, metadata: Bytes },
-    Sync { member_id: String, generation: i32, protocol: Assignor, assignments: Vec<(String, Bytes)> },
-    Heartbeat { member_id: String, generation: i32 },
-    Leave { member_id: String },
-    Offsets { partitions: Vec<TopicPartition> },
-}
-
-/// What came back, when no error did.
-#[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// MEMBER_ID_REQUIRED: join again as this member (KIP-394).
-    MemberId(String),
-    Joined(Joined),
-    Synced(Bytes),
-    Heartbeat,
-    Left,
-    Offsets(Vec<(TopicPartition, Result<Option<CommittedOffset>, Error>)>),
-}
-
-/// A JoinGroup response.
-#[derive(Clone, Debug)]
-pub(crate) struct Joined {
-    pub(crate) generation: i32,
-    pub(crate) protocol: String,
-    pub(crate) leader: String,
-    pub(crate) member_id: String,
-    /// The group keeps its assignment although a static leader came back (KIP-814).
-    pub(crate) skip_assignment: bool,
-    /// Id, instance id and subscription of each member; only the leader gets them.
-    pub(crate) members: Vec<(String, Option<String>, Bytes)>,
-}
-
-/// What the machine wants done.
-#[derive(Debug)]
-pub(crate) enum Effect {
-    /// Find the coordinator and say so with [`Machine::found`].
-    Find,
-    /// The coordinator found last is not it.
-    Forget,
-    /// Send this; say what came back with [`Machine::answered`].
-    Send { id: CallId, call: Call },
-    /// Find out how many partitions these topics have; then [`Machine::metadata`] and [`Machine::resolved`].
-    Resolve(Vec<Topic>),
-    /// Tell the reader.
-    Tell(Notice),
-}
-
-/// Who we are to the coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) member_id: String,
-    pub(crate) generation: i32,
-    /// Which finding of the coordinator this was sent to: a late failure must not forget a newer one.
-    pub(crate) finding: u64,
-}
-
-#[derive(Debug)]
-pub(super) enum Phase {
-    /// Not joining yet, for this long.
-    Out(Instant),
-    Joining,
-    /// We divide, once the partition counts are known or this time has come.
-    Leading {
-        until: Instant,
-        protocol: Assignor,
-        members: Vec<Member>,
-    },
-    Syncing,
-    Stable,
-    Leaving,
-    Ended,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coordinator {
-    Unknown(Instant),
-    Finding,
-    Known,
-}
-
-#[derive(Debug)]
-pub(super) enum Asked {
-    Join,
-    Sync,
-    Heartbeat,
-    Leave,
-    /// The freshness number of [`Holdings::fetching`].
-    Offsets(u64),
-}
-
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) asked: Asked,
-    pub(super) sent: Instant,
-    pub(super) identity: Identity,
-}
 
 /// One member of one classic group.
 #[derive(Debug)]
@@ -165,6 +60,8 @@ pub(crate) struct Machine {
     next_call: u64,
     /// Send time of the newest request that proved our membership.
     pub(super) alive: Instant,
+    /// Send time of the newest request that was answered while no rebalance was running: one may run since.
+    pub(super) calm: Instant,
     pub(super) next_heartbeat: Instant,
     pub(super) offsets_at: Instant,
     /// Failures since the last success of membership, and of reading offsets.
@@ -195,6 +92,7 @@ impl Machine {
             calls: BTreeMap::new(),
             next_call: 0,
             alive: now,
+            calm: now,
             next_heartbeat: now,
             offsets_at: now,
             attempts: 0,
@@ -214,11 +112,12 @@ impl Machine {
         if matches!(self.phase, Phase::Ended) {
             return;
         }
-        if matches!(self.phase, Phase::Stable) && self.rejoin_when_drained && self.holdings.is_drained() {
+        let drained = self.rejoin_when_drained && self.holdings.is_drained();
+        if matches!(self.phase, Phase::Stable) && (drained || self.is_divided_by_old_counts()) {
             self.rejoin(now);
         }
         if matches!(self.phase, Phase::Leading { until, .. } if until <= now) {
-            self.divide(now);
+            self.divide();
         }
         match self.coordinator {
             Coordinator::Unknown(at) if at <= now => {
@@ -299,28 +198,20 @@ impl Machine {
                 self.counts.insert(topic, known);
             }
         }
-        let mut changed = false;
-        for (topic, by) in self.led.iter_mut().flatten() {
-            match self.counts.get(topic) {
-                Some(known) if *by == UNKNOWN_COUNT => *by = *known,
-                Some(known) => changed |= known != by,
-                None => {}
-            }
-        }
-        if matches!(self.phase, Phase::Stable) && changed {
-            self.rejoin(now);
+        for (topic, by) in self.led.iter_mut().flatten().filter(|(_, by)| **by == UNKNOWN_COUNT) {
+            *by = self.counts.get(topic).copied().unwrap_or(UNKNOWN_COUNT);
         }
         if matches!(self.phase, Phase::Leading { .. })
             && self.interest().iter().all(|topic| self.counts.contains_key(topic))
         {
-            self.divide(now);
+            self.divide();
         }
         self.tick(now);
     }
 
     /// Everything that can be known about the topics of [`Effect::Resolve`] is known.
     pub(crate) fn resolved(&mut self, now: Instant) {
-        self.divide(now);
+        self.divide();
         self.tick(now);
     }
 
@@ -350,16 +241,29 @@ impl Machine {
         self.holdings.announced(partition)
     }
 
+    fn is_divided_by_old_counts(&self) -> bool {
+        let changed = |(topic, by): (&Topic, &i32)| self.counts.get(topic).is_some_and(|known| known != by);
+        self.led.iter().flatten().any(changed)
+    }
+
     fn check_session(&mut self, now: Instant) {
         if self.holdings.is_empty() || now < self.session_end() || sabotaged("group-session-expiry") {
             return;
         }
-        let doing = format!(
-            "staying in group {}: no heartbeat sent in the last {:?} was answered",
-            self.config.group_id, self.config.session_timeout
-        );
+        let group = &self.config.group_id;
+        let doing = if now < self.alive + self.config.session_timeout {
+            format!(
+                "rejoining group {group}: no JoinGroup reached the coordinator within {:?}",
+                self.config.rebalance_timeout
+            )
+        } else {
+            format!(
+                "staying in group {group}: no heartbeat sent in the last {:?} was answered",
+                self.config.session_timeout
+            )
+        };
         self.lose(Error::new(doing, ErrorKind::Timeout));
-        if matches!(self.phase, Phase::Stable | Phase::Syncing | Phase::Leading { .. }) {
+        if matches!(self.phase, Phase::Stable | Phase::Syncing(_) | Phase::Leading { .. }) {
             self.go_out(now);
         }
     }
@@ -367,6 +271,12 @@ impl Machine {
     fn send_what_is_due(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Out(at) if at <= now) && self.may_join() {
             self.join(now);
+        }
+        if let Phase::Syncing(shares) = &mut self.phase
+            && let Some((protocol, assignments)) = shares.take()
+        {
+            let (member_id, generation) = (self.member_id.clone(), self.generation);
+            self.send(now, Asked::Sync, Call::Sync { member_id, generation, protocol, assignments });
         }
         if self.may_heartbeat() && self.next_heartbeat <= now {
             self.next_heartbeat = now + self.config.heartbeat_interval;
@@ -482,12 +392,18 @@ impl Machine {
         self.out.push_back(Effect::Resolve(topics));
     }
 
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         Identity { member_id: self.member_id.clone(), generation: self.generation, finding: self.finding }
     }
 
+    /// When the coordinator may give our partitions away: a session after the last sign of life it may know of, and,
+    /// while we are not even asking to join, a rebalance timeout after the last time we know of no rebalance.
     fn session_end(&self) -> Instant {
-        self.alive + self.config.session_timeout
+        let silent = self.alive + self.config.session_timeout;
+        match self.phase {
+            Phase::Out(_) => silent.min(self.calm + self.config.rebalance_timeout),
+            _ => silent,
+        }
     }
 
     fn may_join(&self) -> bool {
@@ -504,3 +420,7 @@ impl Machine {
             && !self.calls.values().any(|call| matches!(call.asked, Asked::Offsets(_)))
     }
 }
+
+#[cfg(test)]
+#[path = "tests/machine.rs"]
+mod tests;

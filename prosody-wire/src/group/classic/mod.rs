@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `machine.rs` | what does a member do next? |
+//! | `calls.rs` | what can it ask, and what comes back? |
 //! | `answers.rs` | what does each answer of the coordinator mean? |
 //! | `holdings.rs` | which partitions does this member hold, and how firmly? |
 //! | `assignors.rs` | how does a leader divide partitions? |
@@ -10,6 +11,7 @@
 
 mod answers;
 mod assignors;
+pub(super) mod calls;
 pub(super) mod codec;
 mod holdings;
 pub(super) mod machine;

@@ -13,7 +13,7 @@ use kafka_protocol::messages::offset_commit_response::{
 use super::{Answer, Api, Call, Refused};
 use crate::broker::control::Scope;
 use crate::broker::group::{Cell, Committed, Identity};
-use crate::broker::{ApiKey, code};
+use crate::broker::{ApiKey, CommitSeen, code};
 
 pub(super) struct OffsetCommit;
 
@@ -85,6 +85,14 @@ impl Api for OffsetCommit {
                     }
                     _ => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
                 });
+                if result.is_ok() {
+                    call.shared.observers.committed(CommitSeen {
+                        group,
+                        client: &call.client_id,
+                        partition: (&topic.name, index),
+                        offset: partition.committed_offset,
+                    });
+                }
                 let error = result.err().unwrap_or(code::NONE);
                 let one = OffsetCommitResponsePartition::default().with_partition_index(index);
                 answered.partitions.push(one.with_error_code(call.noted(error)));

@@ -1,0 +1,225 @@
+//! What happens in a simulated run? A seed gives the plan: how many brokers and members, which faults, when.
+//!
+//! Only what a network, a broker and an operating system can do is planned here; the client under test is the shipped
+//! one. The plan is data, so a failing seed prints it whole.
+
+use std::fmt;
+use std::time::Duration;
+
+use prosody_base::Rng;
+
+use crate::broker::ApiKey;
+
+/// Partitions of the topic of a run.
+pub const PARTITIONS: i32 = 6;
+/// Keys of a run.
+pub const KEYS: u64 = 50;
+/// Records produced while the faults strike.
+pub const RECORDS: u64 = 500;
+/// Faults of a run, at least.
+pub const MIN_FAULTS: u64 = 6;
+/// Faults of a run, at most.
+pub const MAX_FAULTS: u64 = 14;
+/// Time over which records are produced and faults strike.
+pub const STORM: Duration = Duration::from_secs(30);
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// A request is lost with its connection.
+    CutBefore(ApiKey),
+    /// A request has its effect and its answer is lost with the connection.
+    CutAfter(ApiKey),
+    /// A request waits before it has its effect.
+    Delay(ApiKey, Duration),
+    /// An answer waits.
+    DelayAnswer(ApiKey, Duration),
+    /// A request is answered with a retriable error that this API can carry.
+    Refuse(ApiKey, i16),
+    /// A broker is away for a while; its leaders move.
+    BrokerRestart {
+        /// Which broker.
+        broker: i32,
+        /// How long.
+        away: Duration,
+    },
+    /// A partition gets another leader.
+    LeaderMove {
+        /// Which partition.
+        partition: i32,
+        /// The new leader.
+        to: i32,
+    },
+    /// The group gets another coordinator.
+    CoordinatorMove {
+        /// The new coordinator.
+        to: i32,
+    },
+    /// A member joins: a rebalance.
+    Join,
+    /// A member leaves in peace: drain, commit, leave.
+    Leave,
+    /// A member's process ends without a word and another one starts after a while.
+    Kill {
+        /// How long until the next process starts.
+        back: Duration,
+    },
+    /// A member's network is silent for a while: requests arrive, answers do not.
+    Silence {
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+impl Fault {
+    /// The kind, for counting.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fault::CutBefore(_) => "cut-before",
+            Fault::CutAfter(_) => "cut-after",
+            Fault::Delay(..) => "delay",
+            Fault::DelayAnswer(..) => "delay-answer",
+            Fault::Refuse(..) => "refuse",
+            Fault::BrokerRestart { .. } => "broker-restart",
+            Fault::LeaderMove { .. } => "leader-move",
+            Fault::CoordinatorMove { .. } => "coordinator-move",
+            Fault::Join => "join",
+            Fault::Leave => "leave",
+            Fault::Kill { .. } => "kill",
+            Fault::Silence { .. } => "silence",
+        }
+    }
+
+    /// Every kind there is. A run over many seeds in which one of them never struck proves less than it says.
+    pub const KINDS: [&'static str; 12] = [
+        "cut-before",
+        "cut-after",
+        "delay",
+        "delay-answer",
+        "refuse",
+        "broker-restart",
+        "leader-move",
+        "coordinator-move",
+        "join",
+        "leave",
+        "kill",
+        "silence",
+    ];
+}
+
+/// The plan of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Where it came from.
+    pub seed: u64,
+    /// Brokers of the cluster.
+    pub brokers: i32,
+    /// Members at the start.
+    pub members: u64,
+    /// Faults by time since the start.
+    pub faults: Vec<(Duration, Fault)>,
+    /// Longest a handler works.
+    pub work: Duration,
+    /// Share of handler calls that fail with a transient error, in percent.
+    pub failing: u64,
+}
+
+/// Requests that carry work, with the retriable errors a broker answers to them.
+const TARGETS: [(ApiKey, &[i16]); 11] = [
+    (ApiKey::PRODUCE, &[6, 7, 19]),
+    (ApiKey::FETCH, &[6, 9, 74, 76]),
+    (ApiKey::METADATA, &[]),
+    (ApiKey::LIST_OFFSETS, &[6, 9]),
+    (ApiKey::FIND_COORDINATOR, &[14, 15]),
+    (ApiKey::JOIN_GROUP, &[14, 15, 16]),
+    (ApiKey::SYNC_GROUP, &[14, 16, 27]),
+    (ApiKey::HEARTBEAT, &[14, 16, 27]),
+    (ApiKey::OFFSET_COMMIT, &[7, 14, 15, 16]),
+    (ApiKey::OFFSET_FETCH, &[14, 15, 16]),
+    (ApiKey::INIT_PRODUCER_ID, &[14, 15, 51]),
+];
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Plan {
+        let mut plan = Plan::quiet(seed);
+        let rng = Rng::seeded(seed);
+        let count = MIN_FAULTS + rng.below(MAX_FAULTS - MIN_FAULTS + 1);
+        for _ in 0..count {
+            let at = STORM.mul_f64(rng.unit());
+            plan.faults.push((at, draw(&rng, plan.brokers)));
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// The same run without faults: nothing may be handled twice in it.
+    #[must_use]
+    pub fn quiet(seed: u64) -> Plan {
+        let rng = Rng::seeded(seed ^ 0x5EED);
+        Plan {
+            seed,
+            brokers: 1 + i32::try_from(rng.below(3)).unwrap_or(0),
+            members: 2 + rng.below(2),
+            faults: Vec::new(),
+            work: Duration::from_millis(5 + rng.below(200)),
+            failing: rng.below(6),
+        }
+    }
+}
+
+fn draw(rng: &Rng, brokers: i32) -> Fault {
+    let broker = || 1 + i32::try_from(rng.below(u64::try_from(brokers).unwrap_or(1))).unwrap_or(0);
+    let pick = rng.below(TARGETS.len() as u64);
+    let (api, codes) =
+        TARGETS.get(usize::try_from(pick).unwrap_or(0)).copied().unwrap_or((ApiKey::FETCH, &[]));
+    let code = codes.get(usize::try_from(rng.below(codes.len() as u64)).unwrap_or(0)).copied();
+    let short = Duration::from_millis(1 + rng.below(4_000));
+    match rng.below(12) {
+        0 => Fault::CutBefore(api),
+        1 => Fault::CutAfter(api),
+        2 => Fault::Delay(api, short),
+        3 => Fault::DelayAnswer(api, short),
+        4 => code.map_or(Fault::CutAfter(api), |code| Fault::Refuse(api, code)),
+        5 => Fault::BrokerRestart { broker: broker(), away: short },
+        6 => Fault::LeaderMove { partition: i32::try_from(rng.below(6)).unwrap_or(0), to: broker() },
+        7 => Fault::CoordinatorMove { to: broker() },
+        8 => Fault::Join,
+        9 => Fault::Leave,
+        10 => Fault::Kill { back: short },
+        _ => Fault::Silence { lasts: Duration::from_secs(1 + rng.below(20)) },
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}: {} brokers, {} members, handlers up to {:?}, {} % failing",
+            self.seed, self.brokers, self.members, self.work, self.failing
+        )?;
+        for (at, fault) in &self.faults {
+            writeln!(f, "  {at:>12.3?} {fault:?}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_plan_and_many_seeds_give_every_kind() {
+        assert_eq!(Plan::of(7), Plan::of(7));
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let plan = Plan::of(seed);
+            assert!(plan.faults.len() >= 6 && plan.members >= 2);
+            seen.extend(plan.faults.iter().map(|(_, fault)| fault.kind()));
+        }
+        assert_eq!(seen, Fault::KINDS.into_iter().collect());
+    }
+}
