@@ -9,6 +9,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("group-session-expiry", "without an answered heartbeat for the session timeout everything is lost"),
     ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),
     ("group-offset-error", "an OffsetFetch error is no missing offset"),
+    ("watermark-highest-read", "G1: only finished work moves the watermark"),
 ];
 
 /// Whether the named check is switched off in this process.

@@ -8,7 +8,9 @@ mod config;
 mod context;
 mod error;
 mod handler;
+mod json;
 mod message;
+mod partition;
 
 pub use admin::Admin;
 pub use client::{Client, ClientBuilder, ConsumerState, Delivery};
