@@ -10,6 +10,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),
     ("group-offset-error", "an OffsetFetch error is no missing offset"),
     ("watermark-highest-read", "G1: only finished work moves the watermark"),
+    ("watermark-unfinished", "G1: an event that did not end for good is not finished"),
 ];
 
 /// Whether the named check is switched off in this process.

@@ -24,6 +24,8 @@ pub enum Lane {
 pub struct Spawner {
     io: Handle,
     work: Handle,
+    /// Threads of the work lane.
+    work_threads: usize,
     /// Present where a whole client can be killed at once (simulation); `None` costs nothing.
     group: Option<Arc<Mutex<Group>>>,
 }
@@ -53,7 +55,10 @@ impl Spawner {
             let _ = LANES.set((io_lane, work_lane));
         }
         match LANES.get() {
-            Some((io, work)) => Ok(Spawner { io: io.clone(), work: work.clone(), group: None }),
+            Some((io, work)) => {
+                let work_threads = work.metrics().num_workers();
+                Ok(Spawner { io: io.clone(), work: work.clone(), work_threads, group: None })
+            }
             None => Err(io::Error::other("the process-wide threads did not start")),
         }
     }
@@ -65,13 +70,21 @@ impl Spawner {
     #[must_use]
     pub fn here() -> Spawner {
         let here = Handle::current();
-        Spawner { io: here.clone(), work: here, group: Some(Arc::default()) }
+        let work_threads = here.metrics().num_workers();
+        Spawner { io: here.clone(), work: here, work_threads, group: Some(Arc::default()) }
     }
 
     /// The same lanes with a fate of their own: for one simulated process among several.
     #[must_use]
     pub fn separate(&self) -> Spawner {
-        Spawner { io: self.io.clone(), work: self.work.clone(), group: Some(Arc::default()) }
+        let (io, work) = (self.io.clone(), self.work.clone());
+        Spawner { io, work, work_threads: self.work_threads, group: Some(Arc::default()) }
+    }
+
+    /// How many tasks of [`Lane::Work`] can run at the same instant.
+    #[must_use]
+    pub fn work_threads(&self) -> usize {
+        self.work_threads
     }
 
     /// Starts a task that ends when the returned [`Task`] is dropped or aborted.

@@ -1,8 +1,8 @@
 //! What may a handler ask while it runs: is it cancelled, and the timers of its key?
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use prosody_base::{Clock, Instant};
@@ -17,7 +17,6 @@ pub struct Context {
 }
 
 impl Context {
-    #[allow(dead_code, reason = "made by the worker")]
     pub(crate) fn new(attempt: Arc<Attempt>) -> Context {
         Context { attempt }
     }
@@ -45,7 +44,7 @@ impl Context {
     /// every clone of the returned value is dropped. For bindings whose handlers cannot be stopped from outside.
     #[must_use]
     pub fn occupy(&self) -> Occupancy {
-        Occupancy { _attempt: Arc::clone(&self.attempt) }
+        self.attempt.enter()
     }
 
     /// Schedules a timer of this event's key.
@@ -96,9 +95,20 @@ impl fmt::Debug for Context {
 }
 
 /// See [`Context::occupy`].
-#[derive(Clone)]
 pub struct Occupancy {
-    _attempt: Arc<Attempt>,
+    attempt: Arc<Attempt>,
+}
+
+impl Clone for Occupancy {
+    fn clone(&self) -> Occupancy {
+        self.attempt.enter()
+    }
+}
+
+impl Drop for Occupancy {
+    fn drop(&mut self) {
+        self.attempt.exit();
+    }
 }
 
 impl fmt::Debug for Occupancy {
@@ -113,25 +123,65 @@ fn no_store(doing: &str) -> HandlerError {
     ))
 }
 
+/// What is left to do when a handler that was abandoned has ended at last.
+type Farewell = Box<dyn FnOnce() + Send>;
+
 /// Shared between one run of a handler and whoever may end it.
 pub(crate) struct Attempt {
     clock: Clock,
     /// When the attempt's timeout passes. Read by the handler itself, so that a loop that never awaits sees it too.
     deadline: Option<Instant>,
     cancelled: AtomicBool,
-    signal: Notify,
+    abandoned: AtomicBool,
+    cancel: Notify,
+    abandon: Notify,
+    occupants: AtomicUsize,
+    farewell: Mutex<Option<Farewell>>,
 }
 
-#[allow(dead_code, reason = "used by the worker")]
 impl Attempt {
     pub(crate) fn new(clock: Clock) -> Attempt {
-        Attempt { clock, deadline: None, cancelled: AtomicBool::new(false), signal: Notify::new() }
+        Attempt {
+            clock,
+            deadline: None,
+            cancelled: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            cancel: Notify::new(),
+            abandon: Notify::new(),
+            occupants: AtomicUsize::new(0),
+            farewell: Mutex::new(None),
+        }
+    }
+
+    /// A fresh attempt in the memory of `old` when nobody else looks at that any more.
+    pub(crate) fn renew(mut old: Arc<Attempt>, deadline: Instant) -> Arc<Attempt> {
+        if let Some(attempt) = Arc::get_mut(&mut old)
+            && !*attempt.cancelled.get_mut()
+        {
+            attempt.deadline = Some(deadline);
+            return old;
+        }
+        Arc::new(Attempt { deadline: Some(deadline), ..Attempt::new(old.clock.clone()) })
     }
 
     /// Fires the token; later calls change nothing.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        self.signal.notify_waiters();
+        self.cancel.notify_waiters();
+    }
+
+    /// Cancels, and lets the worker go on without the handler.
+    pub(crate) fn abandon(&self) {
+        self.cancel();
+        self.abandoned.store(true, Ordering::Release);
+        self.abandon.notify_one();
+    }
+
+    /// Resolves when [`abandon`](Attempt::abandon) was called. For one waiter: the worker.
+    pub(crate) async fn abandoned(&self) {
+        while !self.abandoned.load(Ordering::Acquire) {
+            self.abandon.notified().await;
+        }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -139,12 +189,97 @@ impl Attempt {
             || self.deadline.is_some_and(|deadline| self.clock.now() >= deadline)
     }
 
+    /// When the timeout passes.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     async fn cancelled(&self) {
-        let mut fired = std::pin::pin!(self.signal.notified());
+        let mut fired = std::pin::pin!(self.cancel.notified());
         // Registered before the flag is read, or a cancellation in between would be missed.
         fired.as_mut().enable();
         if !self.is_cancelled() {
             fired.await;
         }
+    }
+
+    fn enter(self: &Arc<Attempt>) -> Occupancy {
+        self.occupants.fetch_add(1, Ordering::AcqRel);
+        Occupancy { attempt: Arc::clone(self) }
+    }
+
+    fn exit(&self) {
+        if self.occupants.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.part();
+        }
+    }
+
+    /// Whether something outside Rust still runs this attempt.
+    pub(crate) fn is_occupied(&self) -> bool {
+        self.occupants.load(Ordering::Acquire) > 0
+    }
+
+    /// Runs `farewell` once nobody occupies the attempt: now, or when the last occupant leaves.
+    pub(crate) fn when_vacant(&self, farewell: impl FnOnce() + Send + 'static) {
+        *self.lock_farewell() = Some(Box::new(farewell));
+        if !self.is_occupied() {
+            self.part();
+        }
+    }
+
+    fn part(&self) {
+        let farewell = self.lock_farewell().take();
+        if let Some(farewell) = farewell {
+            farewell();
+        }
+    }
+
+    fn lock_farewell(&self) -> MutexGuard<'_, Option<Farewell>> {
+        self.farewell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_never_awaits_sees_its_timeout_and_a_waiter_is_told() {
+        let clock = Clock::system();
+        let attempt =
+            Attempt::renew(Arc::new(Attempt::new(clock.clone())), clock.now() + Duration::from_secs(1));
+        let context = Context::new(Arc::clone(&attempt));
+        assert!(!context.should_cancel());
+        clock.sleep(Duration::from_secs(1)).await;
+        assert!(context.should_cancel());
+        attempt.cancel();
+        context.cancelled().await;
+    }
+
+    #[tokio::test]
+    async fn an_attempt_is_reused_only_when_nobody_can_see_it() {
+        let clock = Clock::system();
+        let first = Attempt::renew(Arc::new(Attempt::new(clock.clone())), clock.now());
+        let address = Arc::as_ptr(&first);
+        let second = Attempt::renew(first, clock.now());
+        assert_eq!(Arc::as_ptr(&second), address);
+        let kept = Context::new(Arc::clone(&second));
+        kept.attempt.cancel();
+        let third = Attempt::renew(second, clock.now() + Duration::from_secs(9));
+        assert!(kept.should_cancel() && !third.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn the_farewell_waits_for_the_last_occupant() {
+        let attempt = Arc::new(Attempt::new(Clock::system()));
+        let (first, said) = (attempt.enter(), Arc::new(AtomicBool::new(false)));
+        let second = first.clone();
+        let say = Arc::clone(&said);
+        attempt.when_vacant(move || say.store(true, Ordering::Release));
+        drop(first);
+        assert!(!said.load(Ordering::Acquire));
+        drop(second);
+        assert!(said.load(Ordering::Acquire));
     }
 }

@@ -128,7 +128,6 @@ impl HandlerError {
         &self.text
     }
 
-    #[allow(dead_code, reason = "read by the pipeline")]
     pub(crate) fn is_unreadable(&self) -> bool {
         self.unreadable
     }

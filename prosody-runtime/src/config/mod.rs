@@ -14,7 +14,7 @@ mod env;
 mod options;
 mod table;
 
-pub(crate) use checked::{Checked, check};
+pub(crate) use checked::{Checked, check, wrong_topic};
 pub(crate) use env::read as read_environment;
 pub use options::{Compression, IsolationLevel, Mode, Options, Partitioner};
 pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};

@@ -53,6 +53,36 @@ pub enum IsolationLevel {
     ReadUncommitted,
 }
 
+impl From<Compression> for prosody_wire::batch::Compression {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::None,
+            Compression::Gzip => Self::Gzip,
+            Compression::Snappy => Self::Snappy,
+            Compression::Lz4 => Self::Lz4,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
+}
+
+impl From<Partitioner> for prosody_wire::produce::Partitioner {
+    fn from(partitioner: Partitioner) -> Self {
+        match partitioner {
+            Partitioner::Crc32 => Self::Crc32Consistent,
+            Partitioner::Murmur2 => Self::Murmur2,
+        }
+    }
+}
+
+impl From<IsolationLevel> for prosody_wire::IsolationLevel {
+    fn from(isolation: IsolationLevel) -> Self {
+        match isolation {
+            IsolationLevel::ReadCommitted => Self::ReadCommitted,
+            IsolationLevel::ReadUncommitted => Self::ReadUncommitted,
+        }
+    }
+}
+
 /// Everything a user may set. `None` falls back to the environment variable and then to the default; [`OPTIONS`] and
 /// CONFIGURATION.md describe each. `Duration::MAX` stands for `none` where that is allowed.
 #[derive(Clone, Debug, Default, PartialEq)]

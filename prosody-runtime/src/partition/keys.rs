@@ -25,6 +25,14 @@ pub(crate) enum Offered<T> {
     Parked,
 }
 
+/// An event that knows its key.
+pub(crate) trait Keyed {
+    /// The key's bytes.
+    fn key(&self) -> &[u8];
+    /// The key's bytes, shared with the event.
+    fn shared_key(&self) -> Bytes;
+}
+
 /// The key queues of one partition.
 #[derive(Debug)]
 pub(crate) struct Keys<T> {
@@ -48,7 +56,7 @@ struct Slot<T> {
     admitted: usize,
 }
 
-impl<T> Keys<T> {
+impl<T: Keyed> Keys<T> {
     /// `share` is at least 1.
     pub(crate) fn new(share: usize) -> Keys<T> {
         Keys {
@@ -71,10 +79,10 @@ impl<T> Keys<T> {
         self.parked
     }
 
-    /// The next event of the partition. `own` copies the key out of the event the first time it is seen.
-    pub(crate) fn offer(&mut self, hash: u64, key: &[u8], own: impl FnOnce(&T) -> Bytes, event: T) -> Offered<T> {
-        let Some(found) = self.find(hash, key) else {
-            let slot = self.open(hash, own(&event));
+    /// The next event of the partition; `hash` is the [`hash`] of its key.
+    pub(crate) fn offer(&mut self, hash: u64, event: T) -> Offered<T> {
+        let Some(found) = self.find(hash, event.key()) else {
+            let slot = self.open(hash, event.shared_key());
             self.in_progress += 1;
             return Offered::Run(slot, event);
         };
@@ -128,6 +136,13 @@ impl<T> Keys<T> {
             self.in_progress -= slot.admitted - 1;
             slot.admitted = 1;
             slot.waiting.clear();
+        }
+    }
+
+    /// Keeps the key of a slot in other memory, which lets go of the batch it was read from.
+    pub(crate) fn move_key(&mut self, at: KeySlot, key: Bytes) {
+        if let Some(slot) = self.slots.get_mut(at.0 as usize).filter(|slot| slot.key == key) {
+            slot.key = key;
         }
     }
 
@@ -227,6 +242,15 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    impl Keyed for (u8, u32) {
+        fn key(&self) -> &[u8] {
+            std::slice::from_ref(&self.0)
+        }
+        fn shared_key(&self) -> Bytes {
+            Bytes::copy_from_slice(self.key())
+        }
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Offer(u8),
@@ -258,12 +282,7 @@ mod tests {
                 match step {
                     Step::Offer(key) => {
                         let queue = model.entry(key).or_default();
-                        let offered = keys.offer(
-                            u64::from(key % 2),
-                            &[key],
-                            |(key, _)| Bytes::copy_from_slice(&[*key]),
-                            (key, number),
-                        );
+                        let offered = keys.offer(u64::from(key % 2), (key, number));
                         match offered {
                             Offered::Run(slot, (run, first)) => {
                                 prop_assert!(queue.is_empty() && (run, first) == (key, number));
@@ -320,13 +339,12 @@ mod tests {
 
     #[test]
     fn a_blocked_key_runs_nothing_until_it_is_finished() {
-        let mut keys: Keys<u32> = Keys::new(4);
+        let mut keys: Keys<(u8, u32)> = Keys::new(4);
         let blocked = keys.block(9, Bytes::from_static(b"k")).expect("free");
         assert_eq!(keys.block(9, Bytes::from_static(b"k")), None);
-        let own = |_: &u32| Bytes::from_static(b"k");
-        assert_eq!(keys.offer(9, b"k", own, 1), Offered::Queued);
-        assert!(matches!(keys.offer(9, b"other", |_| Bytes::from_static(b"other"), 2), Offered::Run(_, 2)));
-        assert_eq!(keys.finish(blocked), Some(1));
+        assert_eq!(keys.offer(9, (b'k', 1)), Offered::Queued);
+        assert!(matches!(keys.offer(9, (b'o', 2)), Offered::Run(_, (b'o', 2))));
+        assert_eq!(keys.finish(blocked), Some((b'k', 1)));
         assert_eq!(keys.finish(blocked), None);
     }
 }

@@ -4,6 +4,14 @@
 //! |---|---|
 //! | `offsets.rs` | up to which offset is everything finished? |
 //! | `keys.rs` | which event of a key may run, and which must wait behind it? |
+//! | `window.rs` | which records are in progress, and what may start next? |
+//! | `record.rs` | what does an event keep of the record it came from? |
+//! | `reader.rs` | who brings a partition's records in? |
+//! | `runtime.rs` | who moves an assigned partition? |
 
 pub(crate) mod keys;
 pub(crate) mod offsets;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod runtime;
+pub(crate) mod window;

@@ -1,0 +1,76 @@
+//! What has happened so far? Counters that cost one addition each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Live counters of one client.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
+
+        /// How often things happened since the client was built.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Insight { $($(#[$doc])* pub $name: u64),* }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Insight {
+                Insight { $($name: self.$name.0.load(Ordering::Relaxed)),* }
+            }
+        }
+    };
+}
+
+// One list, or the live and the public struct drift apart.
+counters! {
+    /// Messages whose handler returned ok.
+    handled,
+    /// Attempts that failed for a transient reason, panics included.
+    failed_attempts,
+    /// Handlers that panicked.
+    panics,
+    /// Messages given up for a permanent error.
+    permanent_errors,
+    /// Attempts that were asked to cancel because their timeout passed.
+    timeouts,
+    /// Messages skipped because this group's own application sent them.
+    skipped_own,
+    /// Messages skipped because of their `type`.
+    skipped_type,
+    /// Messages skipped because their key and `id` were processed before.
+    duplicates,
+    /// Records that are no messages: no key, a key that is not UTF-8, a payload that is not JSON.
+    poison,
+    /// Records with a null value.
+    tombstones,
+    /// Records that came twice in one assignment and were dropped.
+    rewound,
+    /// Handlers that were abandoned at the end of a shutdown.
+    abandoned,
+    /// Commits the group accepted.
+    commits,
+    /// Commits that failed.
+    failed_commits,
+    /// Assignments received.
+    assignments,
+    /// Partitions lost without notice.
+    lost_partitions,
+    /// Messages sent and acknowledged.
+    sent,
+    /// Sends that failed.
+    failed_sends,
+}
+
+/// One number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+}

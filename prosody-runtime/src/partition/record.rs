@@ -1,0 +1,125 @@
+//! What does an event keep of the record it came from?
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prosody_wire::batch::RecordView;
+
+use crate::json::Text;
+use crate::message::Message;
+
+use super::keys::Keyed;
+use super::offsets::Ticket;
+
+/// A record that may run, as ranges of the buffer it was fetched in.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) offset: i64,
+    pub(crate) timestamp: i64,
+    pub(crate) leader_epoch: i32,
+    /// The batch, or a copy of this record alone.
+    data: Bytes,
+    key: Range<u32>,
+    payload: Option<Range<u32>>,
+    /// The payload's `id`.
+    pub(crate) id: Option<Text>,
+    copied: bool,
+}
+
+impl Record {
+    /// `view` belongs to the batch whose bytes are `data`, and has a key.
+    pub(crate) fn new(view: &RecordView<'_>, data: &Bytes, leader_epoch: i32, id: Option<Text>) -> Record {
+        let range = |part: &[u8]| {
+            let start = (part.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
+            let end = start.wrapping_add(part.len());
+            // Batches are smaller than 4 GiB; a part of another buffer becomes a range that reads as empty.
+            u32::try_from(start).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX)
+        };
+        Record {
+            offset: view.offset(),
+            timestamp: view.timestamp(),
+            leader_epoch,
+            data: data.clone(),
+            key: range(view.key().unwrap_or_default()),
+            payload: view.value().map(range),
+            id,
+            copied: false,
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        crate::message::slice(&self.data, &self.key)
+    }
+
+    pub(crate) fn shared_key(&self) -> Bytes {
+        self.data.slice_ref(self.key())
+    }
+
+    pub(crate) fn payload(&self) -> Option<&[u8]> {
+        self.payload.as_ref().map(|range| crate::message::slice(&self.data, range))
+    }
+
+    /// Lets go of the batch: a record that waits long must not keep a thousand others in memory.
+    pub(crate) fn copy_out(&mut self) {
+        if self.copied {
+            return;
+        }
+        let (key, payload) = (self.key(), self.payload());
+        let data = Bytes::from([key, payload.unwrap_or_default()].concat());
+        let end = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let (key_end, data_end) = (end(key.len()), end(data.len()));
+        self.payload = payload.map(|_| key_end..data_end);
+        self.key = 0..key_end;
+        self.data = data;
+        self.copied = true;
+    }
+
+    pub(crate) fn message(&self, topic: &Arc<str>, partition: i32) -> Message {
+        Message {
+            topic: Arc::clone(topic),
+            partition,
+            offset: self.offset,
+            timestamp: self.timestamp,
+            data: self.data.clone(),
+            key: self.key.clone(),
+            payload: self.payload.clone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn test(offset: i64, key: &str, payload: Option<&str>) -> Record {
+        let end = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let data = Bytes::from([key.as_bytes(), payload.unwrap_or_default().as_bytes()].concat());
+        let (key, whole) = (end(key.len()), end(data.len()));
+        let id = payload.and_then(|payload| crate::json::scan(payload.as_bytes(), false).ok()?.id);
+        Record {
+            offset,
+            timestamp: 0,
+            leader_epoch: 0,
+            data,
+            key: 0..key,
+            payload: payload.map(|_| key..whole),
+            id,
+            copied: true,
+        }
+    }
+}
+
+/// A record on its way to the handler.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) ticket: Ticket,
+    pub(crate) record: Record,
+    /// Attempts that failed so far.
+    pub(crate) failures: u32,
+}
+
+impl Keyed for Event {
+    fn key(&self) -> &[u8] {
+        self.record.key()
+    }
+    fn shared_key(&self) -> Bytes {
+        self.record.shared_key()
+    }
+}

@@ -1,0 +1,284 @@
+//! Who moves an assigned partition? Its reader task brings records in, workers bring endings back; this file is where
+//! both meet the window, under one short lock that no user code ever runs under.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prosody_base::Instant;
+use prosody_wire::TopicPartition;
+use tokio::sync::Notify;
+
+use super::keys::KeySlot;
+use super::record::{Event, Record};
+use super::window::{Admitted, Ending, Phase, Window};
+use crate::pipeline::Verdict;
+use crate::schedule::gate::{Gate, Ready, Running, Wake};
+use crate::schedule::retries::Retries;
+
+/// What every partition of a subscription shares.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) retries: Arc<Retries>,
+    pub(crate) held: Arc<Held>,
+}
+
+/// One partition during one assignment.
+pub(crate) struct Partition {
+    id: u64,
+    tp: TopicPartition,
+    shared: Shared,
+    core: Mutex<Core>,
+    /// The window's phase, readable without its lock.
+    phase: AtomicU8,
+    wants_records: Notify,
+    ended: Notify,
+}
+
+struct Core {
+    window: Window,
+    reader_waits: bool,
+}
+
+impl Partition {
+    /// `id` is unique in the process. Keys that something of an earlier assignment still holds wait for it.
+    pub(crate) fn new(id: u64, tp: TopicPartition, window: Window, shared: Shared) -> Arc<Partition> {
+        let partition = Arc::new(Partition {
+            id,
+            tp,
+            shared,
+            core: Mutex::new(Core { window, reader_waits: false }),
+            phase: AtomicU8::new(Phase::Running as u8),
+            wants_records: Notify::new(),
+            ended: Notify::new(),
+        });
+        partition.shared.held.block(&partition);
+        partition
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn tp(&self) -> &TopicPartition {
+        &self.tp
+    }
+
+    /// Whether events may start.
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == Phase::Running as u8
+    }
+
+    /// Waits until records are wanted; how many.
+    pub(crate) async fn room(&self) -> usize {
+        loop {
+            {
+                let mut core = self.lock();
+                let room = core.window.room();
+                core.reader_waits = room == 0;
+                if room > 0 {
+                    return room;
+                }
+            }
+            self.wants_records.notified().await;
+        }
+    }
+
+    /// Takes what was read: see [`Window::push`].
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        records: &mut Vec<Record>,
+        position: i64,
+        leader_epoch: i32,
+    ) -> usize {
+        let mut admitted = Vec::new();
+        let (seen, wake) = {
+            let mut core = self.lock();
+            let seen = core.window.push(records, position, leader_epoch);
+            core.window.admit(&mut admitted);
+            (seen, self.hand_out(&mut admitted))
+        };
+        self.shared.gate.wake(wake);
+        seen
+    }
+
+    /// The log moved under us: see [`Window::reset`].
+    pub(crate) fn reset(&self, position: i64, leader_epoch: i32) {
+        self.lock().window.reset(position, leader_epoch);
+    }
+
+    /// An attempt has ended. `scratch` is the worker's, empty before and after.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        slot: KeySlot,
+        mut event: Event,
+        verdict: Verdict,
+        now: impl FnOnce() -> Instant,
+        scratch: &mut Vec<Admitted>,
+    ) {
+        let (read_more, drained, closed) = {
+            let mut core = self.lock();
+            let ending = match verdict {
+                Verdict::Retry(wait) if core.window.phase() == Phase::Running => {
+                    event.failures = event.failures.saturating_add(1);
+                    core.window.copy_out(slot, &mut event);
+                    let ready = Ready { partition: Arc::clone(self), admitted: Admitted { slot, event } };
+                    // Under the lock: a drain that begins now finds the event among the retries.
+                    self.shared.retries.push(now() + wait, ready);
+                    return;
+                }
+                Verdict::Done => Ending::Done,
+                Verdict::Retry(_) | Verdict::Unfinished | Verdict::LeftBehind => Ending::Unfinished,
+            };
+            core.window.finish(slot, event.ticket, ending, scratch);
+            self.shared.gate.push_from_worker(self, scratch);
+            let read_more = core.reader_waits && core.window.room() > 0;
+            core.reader_waits &= !read_more;
+            let phase = core.window.phase();
+            (read_more, phase != Phase::Running && core.window.out() == 0, phase == Phase::Closed)
+        };
+        if read_more {
+            self.wants_records.notify_one();
+        }
+        if drained {
+            self.ended.notify_waiters();
+        }
+        if closed {
+            self.shared.held.release(self.id, slot);
+        }
+    }
+
+    /// Starts giving the partition up: nothing new starts, and what only waits is forgotten.
+    pub(crate) fn drain(&self) {
+        let mut core = self.lock();
+        core.window.drain();
+        self.phase.store(core.window.phase() as u8, Ordering::Release);
+        let mut none = Vec::new();
+        let waiting = self.shared.gate.take(self.id).into_iter().chain(self.shared.retries.take(self.id));
+        for Admitted { slot, event } in waiting {
+            core.window.finish(slot, event.ticket, Ending::Unfinished, &mut none);
+        }
+    }
+
+    /// Waits until no event of a draining partition is out.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if self.lock().window.out() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Fires the tokens of what still runs.
+    pub(crate) fn cancel(&self) {
+        self.running().iter().for_each(|running| running.attempt.cancel());
+    }
+
+    /// Gives the partition up. Handlers that still run are abandoned: their results count for nothing, and their keys
+    /// stay taken until they end. Returns their keys and offsets.
+    pub(crate) fn close(&self) -> Vec<(String, i64)> {
+        let mut core = self.lock();
+        core.window.close();
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        let left = self.running();
+        let names = left.iter().map(|running| {
+            let key = core.window.key(running.slot);
+            self.shared.held.hold(self, running.slot, key);
+            running.attempt.abandon();
+            (String::from_utf8_lossy(key).into_owned(), running.offset)
+        });
+        names.collect()
+    }
+
+    /// What to commit, unless the group knows it: watermark and leader epoch.
+    pub(crate) fn uncommitted(&self) -> Option<(i64, i32)> {
+        self.lock().window.offsets().uncommitted()
+    }
+
+    /// The group knows `watermark`.
+    pub(crate) fn committed(&self, watermark: i64) {
+        self.lock().window.offsets_mut().committed(watermark);
+    }
+
+    /// Records that are read and not finished, and how many events ever finished.
+    pub(crate) fn progress(&self) -> (usize, u64) {
+        let core = self.lock();
+        (core.window.offsets().outstanding(), core.window.finished())
+    }
+
+    fn running(&self) -> Vec<Running> {
+        let running = self.shared.gate.running();
+        running.into_iter().filter(|running| running.partition == self.id).collect()
+    }
+
+    fn unblock(self: &Arc<Self>, slot: KeySlot) {
+        let mut admitted = Vec::new();
+        let wake = {
+            let mut core = self.lock();
+            core.window.unblock(slot, &mut admitted);
+            self.hand_out(&mut admitted)
+        };
+        self.shared.gate.wake(wake);
+    }
+
+    /// Called under the lock, so that a drain that begins later finds the events at the gate.
+    fn hand_out(self: &Arc<Self>, admitted: &mut Vec<Admitted>) -> Wake {
+        if admitted.is_empty() { Wake::No } else { self.shared.gate.push(self, admitted) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keys whose abandoned handlers still run, over all subscriptions of a client. A partition that comes back lets each
+/// such key wait until its old handler has ended, or two events of one key would overlap.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<Vec<HeldKey>>);
+
+struct HeldKey {
+    tp: TopicPartition,
+    key: bytes::Bytes,
+    /// Who holds it: a partition that was given up, and the slot there.
+    by: (u64, KeySlot),
+    /// Who waits for it.
+    blocked: Option<(Arc<Partition>, KeySlot)>,
+}
+
+impl Held {
+    fn hold(&self, partition: &Partition, slot: KeySlot, key: &[u8]) {
+        let (tp, key) = (partition.tp.clone(), bytes::Bytes::copy_from_slice(key));
+        self.lock().push(HeldKey { tp, key, by: (partition.id, slot), blocked: None });
+    }
+
+    fn block(&self, partition: &Arc<Partition>) {
+        let mut held = self.lock();
+        for held in held.iter_mut().filter(|held| held.tp == partition.tp) {
+            let slot = partition.lock().window.block(&held.key);
+            held.blocked = slot.map(|slot| (Arc::clone(partition), slot));
+        }
+    }
+
+    fn release(&self, partition: u64, slot: KeySlot) {
+        let released = {
+            let mut held = self.lock();
+            let at = held.iter().position(|held| held.by == (partition, slot));
+            at.map(|at| held.swap_remove(at))
+        };
+        if let Some((partition, slot)) = released.and_then(|held| held.blocked) {
+            partition.unblock(slot);
+        }
+    }
+
+    /// Keys that are held.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<HeldKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

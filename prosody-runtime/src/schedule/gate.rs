@@ -1,0 +1,265 @@
+//! Which worker runs the next event, within `MaxConcurrency`?
+//!
+//! A worker is one task that runs one event at a time, so workers are permits: at most `MaxConcurrency` exist, and each
+//! is started once. Ready events wait here in the order in which they became ready.
+//!
+//! A handler that ends without waiting costs no hop: its worker takes the next event itself. Another worker is woken
+//! only while events wait and fewer workers than threads are *active*, which means running a handler that has not
+//! yet waited for anything. A handler that blocks its thread stays active and takes nothing from others but that.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::context::Attempt;
+use crate::partition::keys::KeySlot;
+use crate::partition::runtime::Partition;
+use crate::partition::window::Admitted;
+
+/// An event that may run, with the partition it belongs to.
+pub(crate) struct Ready {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) admitted: Admitted,
+}
+
+/// Starts the worker of a seat.
+type Launch = Box<dyn Fn(&Arc<Gate>, Arc<Seat>) + Send + Sync>;
+
+/// Hands ready events to workers.
+pub(crate) struct Gate {
+    inner: Mutex<Inner>,
+    launch: Launch,
+    /// Handlers that were abandoned and still run, of this and of earlier subscriptions. Each keeps its permit.
+    occupied: Arc<AtomicUsize>,
+    max: usize,
+    /// Threads that can run handlers at the same instant.
+    threads: usize,
+}
+
+struct Inner {
+    ready: VecDeque<Ready>,
+    seats: Vec<Arc<Seat>>,
+    /// Seats whose workers wait for an event; the last one slept least.
+    idle: Vec<usize>,
+    active: usize,
+    /// Workers that ended because their permit went to an abandoned handler.
+    retired: Vec<usize>,
+    closed: bool,
+}
+
+/// Where one worker sits.
+pub(crate) struct Seat {
+    number: usize,
+    woken: Notify,
+    current: Mutex<Option<Running>>,
+}
+
+/// What a worker runs.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) partition: u64,
+    pub(crate) slot: KeySlot,
+    pub(crate) offset: i64,
+    pub(crate) attempt: Arc<Attempt>,
+}
+
+/// Someone to be woken once no lock is held.
+#[must_use]
+pub(crate) enum Wake {
+    No,
+    Seat(Arc<Seat>),
+    Launch(Arc<Seat>),
+}
+
+impl Gate {
+    /// `launch` starts the task of a worker, which calls [`next`](Gate::next) until it returns `None`.
+    pub(crate) fn new(max: usize, threads: usize, occupied: Arc<AtomicUsize>, launch: Launch) -> Arc<Gate> {
+        let inner = Inner {
+            ready: VecDeque::new(),
+            seats: Vec::new(),
+            idle: Vec::new(),
+            active: 0,
+            retired: Vec::new(),
+            closed: false,
+        };
+        Arc::new(Gate {
+            inner: Mutex::new(inner),
+            launch,
+            occupied,
+            max: max.max(1),
+            threads: threads.max(1),
+        })
+    }
+
+    /// Queues events from outside a worker. The caller performs the wake after releasing its own locks.
+    pub(crate) fn push(&self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>) -> Wake {
+        let mut inner = self.lock();
+        let partition = |admitted| Ready { partition: Arc::clone(partition), admitted };
+        inner.ready.extend(admitted.drain(..).map(partition));
+        self.next_wake(&mut inner)
+    }
+
+    /// Queues what a worker's own event made ready. Nobody is woken: the worker comes back for the next event at once.
+    pub(crate) fn push_from_worker(&self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>) {
+        if !admitted.is_empty() {
+            let partition = |admitted| Ready { partition: Arc::clone(partition), admitted };
+            self.lock().ready.extend(admitted.drain(..).map(partition));
+        }
+    }
+
+    /// Performs a wake.
+    pub(crate) fn wake(self: &Arc<Self>, wake: Wake) {
+        match wake {
+            Wake::No => {}
+            Wake::Seat(seat) => seat.woken.notify_one(),
+            Wake::Launch(seat) => (self.launch)(self, seat),
+        }
+    }
+
+    /// The next event for the worker of `seat`; waits for one. `None` ends the worker.
+    pub(crate) async fn next(self: &Arc<Self>, seat: &Arc<Seat>) -> Option<Ready> {
+        loop {
+            let (taken, wake) = {
+                let mut inner = self.lock();
+                if inner.closed {
+                    inner.active -= 1;
+                    return None;
+                }
+                if inner.working() > self.allowed() {
+                    inner.active -= 1;
+                    inner.retired.push(seat.number);
+                    return None;
+                }
+                let taken = inner.ready.pop_front();
+                if taken.is_none() {
+                    inner.active -= 1;
+                    inner.idle.push(seat.number);
+                }
+                let wake = self.next_wake(&mut inner);
+                (taken, wake)
+            };
+            self.wake(wake);
+            if taken.is_some() {
+                return taken;
+            }
+            seat.woken.notified().await;
+        }
+    }
+
+    /// The worker's handler waits for something: another worker may use the thread.
+    pub(crate) fn pause(self: &Arc<Self>) {
+        let wake = {
+            let mut inner = self.lock();
+            inner.active -= 1;
+            self.next_wake(&mut inner)
+        };
+        self.wake(wake);
+    }
+
+    /// The worker's handler has ended after a [`pause`](Gate::pause).
+    pub(crate) fn resume(&self) {
+        self.lock().active += 1;
+    }
+
+    /// Takes back the ready events of one partition.
+    pub(crate) fn take(&self, partition: u64) -> Vec<Admitted> {
+        let mut inner = self.lock();
+        let mut taken = Vec::new();
+        let ready = std::mem::take(&mut inner.ready);
+        for ready in ready {
+            if ready.partition.id() == partition {
+                taken.push(ready.admitted);
+            } else {
+                inner.ready.push_back(ready);
+            }
+        }
+        taken
+    }
+
+    /// What runs now.
+    pub(crate) fn running(&self) -> Vec<Running> {
+        self.lock().seats.iter().filter_map(|seat| seat.current().clone()).collect()
+    }
+
+    /// An abandoned handler has ended: its permit is free.
+    pub(crate) fn vacated(self: &Arc<Self>) {
+        self.occupied.fetch_sub(1, Ordering::AcqRel);
+        let wake = {
+            let mut inner = self.lock();
+            self.next_wake(&mut inner)
+        };
+        self.wake(wake);
+    }
+
+    /// An abandoned handler goes on without a worker and keeps a permit.
+    pub(crate) fn occupy(&self) {
+        self.occupied.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends the workers, those in a handler as soon as it ends. What is ready is dropped.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.ready.clear();
+        inner.active += inner.idle.len();
+        for number in std::mem::take(&mut inner.idle) {
+            if let Some(seat) = inner.seats.get(number) {
+                seat.woken.notify_one();
+            }
+        }
+    }
+
+    fn allowed(&self) -> usize {
+        self.max.saturating_sub(self.occupied.load(Ordering::Acquire))
+    }
+
+    /// Whom to wake, if events wait and a thread is free. Whoever it is counts as active from now on.
+    fn next_wake(&self, inner: &mut Inner) -> Wake {
+        if inner.ready.is_empty() || inner.active >= self.threads || inner.closed {
+            return Wake::No;
+        }
+        if let Some(seat) = inner.idle.pop().and_then(|number| inner.seats.get(number)) {
+            inner.active += 1;
+            return Wake::Seat(Arc::clone(seat));
+        }
+        if inner.working() >= self.allowed() {
+            return Wake::No;
+        }
+        inner.active += 1;
+        if let Some(seat) = inner.retired.pop().and_then(|number| inner.seats.get(number)) {
+            return Wake::Launch(Arc::clone(seat));
+        }
+        let seat = Seat { number: inner.seats.len(), woken: Notify::new(), current: Mutex::new(None) };
+        let seat = Arc::new(seat);
+        inner.seats.push(Arc::clone(&seat));
+        Wake::Launch(seat)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn working(&self) -> usize {
+        self.seats.len() - self.retired.len()
+    }
+}
+
+impl Seat {
+    /// Makes what the worker runs known to whoever may cancel it.
+    pub(crate) fn sit(&self, running: Running) {
+        *self.current() = Some(running);
+    }
+
+    /// The worker runs nothing.
+    pub(crate) fn rise(&self) {
+        *self.current() = None;
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Running>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
