@@ -1,12 +1,26 @@
 //! What does an application hold? A client that can subscribe one handler and send messages.
 
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::config::{Checked, ConfigError, Mode, Options, check, read_environment};
+use prosody_base::{Doors, Lane};
+use prosody_wire::Connector;
+use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig};
+
+use crate::config::{Checked, ConfigError, Mode, Options, Problem, check, read_environment, wrong_topic};
+use crate::consumer::{Lasting, Subscription, subscribe};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
+use crate::insight::Insight;
+use crate::mock::Mock;
+use crate::pipeline::dedup::Dedup;
+use crate::pipeline::filter::SOURCE_SYSTEM;
+
+/// Longest wait for sends in flight when a client without a bound on sends is closed.
+const CLOSE_TIME: Duration = Duration::from_secs(30);
 
 /// Where a client is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +50,13 @@ pub struct Client {
 }
 
 struct Shared {
-    config: Checked,
+    lasting: Arc<Lasting>,
+    producer: OnceLock<Producer>,
+    current: Mutex<Option<Arc<Subscription>>>,
+    /// One subscribe at a time.
+    subscribing: tokio::sync::Mutex<()>,
+    closed: AtomicBool,
+    mock: Option<Mock>,
 }
 
 impl Client {
@@ -53,17 +73,45 @@ impl Client {
     /// Missing topics and a broker's refusal at once; a cluster that cannot be reached after `SubscribeTimeout`. The
     /// client stays as it was and may try again.
     pub async fn subscribe<H: Handler>(&self, handler: H) -> Result<(), Error> {
-        drop(handler);
-        Err(Error::new(ErrorKind::Other, "subscribing is not built yet"))
+        let _subscribing = self.shared.subscribing.lock().await;
+        self.open()?;
+        if self.current().is_some() {
+            return Err(Error::new(
+                ErrorKind::AlreadySubscribed,
+                "subscribing: this client is subscribed already",
+            ));
+        }
+        let lasting = Arc::clone(&self.shared.lasting);
+        if let Some(mock) = &self.shared.mock {
+            lasting.config.topics.iter().for_each(|topic| mock.ensure_topic(topic));
+        }
+        // On our own threads, so that the caller may await this on any executor.
+        let spawner = lasting.doors.spawner.clone();
+        let subscribed =
+            spawner.spawn(Lane::Io, async move { subscribe::subscribe(&lasting, handler).await }).await;
+        let subscription = match subscribed {
+            Ok(subscribed) => subscribed?,
+            Err(died) => {
+                return Err(Error::new(ErrorKind::Other, format!("subscribing: the task died: {died}")));
+            }
+        };
+        *self.current() = Some(Arc::new(subscription));
+        Ok(())
     }
 
     /// Stops the subscription: drains running handlers within `ShutdownTimeout`, commits, leaves the group. Does
-    /// nothing when there is none.
+    /// nothing when there is none. Goes on in the background when its caller does not wait for it.
     ///
     /// # Errors
-    /// When the final commit or the farewell failed; the subscription has ended all the same.
+    /// When the final commit failed; the subscription has ended all the same.
     pub async fn unsubscribe(&self) -> Result<(), Error> {
-        Ok(())
+        let Some(subscription) = self.current().clone() else { return Ok(()) };
+        let result = subscription.stop().await;
+        let mut current = self.current();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &subscription)) {
+            *current = None;
+        }
+        result
     }
 
     /// Sends one message, whose payload is JSON text. It is queued when this is called, so messages that one caller
@@ -78,52 +126,132 @@ impl Client {
         key: &str,
         payload: &[u8],
     ) -> impl Future<Output = Result<Delivery, Error>> + Send + 'static {
-        let _ = (topic, key, payload);
-        async { Err(Error::new(ErrorKind::Other, "sending is not built yet")) }
+        let sending = self.queue(topic, key, payload);
+        let lasting = Arc::clone(&self.shared.lasting);
+        let topic: Arc<str> = Arc::from(topic);
+        async move {
+            let delivered = match sending {
+                Ok(sending) => {
+                    let sent = sending.await;
+                    sent.map_err(|why| Error::from_send(&format!("sending a message to topic {topic}"), &why))
+                }
+                Err(error) => Err(error),
+            };
+            let counters = &lasting.counters;
+            if delivered.is_ok() { &counters.sent } else { &counters.failed_sends }.one();
+            delivered.map(|delivery| Delivery { partition: delivery.partition, offset: delivery.offset })
+        }
+    }
+
+    fn queue(&self, topic: &str, key: &str, payload: &[u8]) -> Result<prosody_wire::produce::Sending, Error> {
+        self.open()?;
+        let lasting = &self.shared.lasting;
+        if let Some(why) = wrong_topic(topic) {
+            return Err(Error::new(ErrorKind::Invalid, format!("sending a message: {why}")));
+        }
+        if self.source_system().is_empty() {
+            return Err(Error::new(
+                ErrorKind::Unconfigured,
+                "sending a message needs SourceSystem (PROSODY_SOURCE_SYSTEM) or GroupId (PROSODY_GROUP_ID): every \
+                 message says where it comes from",
+            ));
+        }
+        if let Some(mock) = &self.shared.mock {
+            mock.ensure_topic(topic);
+        }
+        let record = OutgoingRecord {
+            topic,
+            partition: None,
+            key: Some(key.as_bytes()),
+            value: Some(payload),
+            headers: &[(SOURCE_SYSTEM, self.source_system().as_bytes())],
+            timestamp: None,
+        };
+        let deadline = lasting.config.send_timeout.map(|timeout| lasting.doors.clock.now() + timeout);
+        Ok(self.producer().send(record, deadline))
     }
 
     /// Where the client is in its life.
     #[must_use]
     pub fn state(&self) -> ConsumerState {
-        let config = &self.shared.config;
-        match config.group_id.is_some() && !config.topics.is_empty() {
-            true => ConsumerState::Configured,
-            false => ConsumerState::Unconfigured,
+        let config = &self.shared.lasting.config;
+        if self.current().is_some() {
+            ConsumerState::Running
+        } else if config.group_id.is_some() && !config.topics.is_empty() {
+            ConsumerState::Configured
+        } else {
+            ConsumerState::Unconfigured
         }
     }
 
     /// Partitions this client owns now; 0 when it is not subscribed.
     #[must_use]
     pub fn assigned_partitions(&self) -> usize {
-        0
+        self.current().as_ref().map_or(0, |subscription| subscription.assigned())
     }
 
     /// Whether a partition has unfinished work of which nothing finished for `StallThreshold`. An idle partition is
     /// not stalled.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        false
+        self.current().as_ref().is_some_and(|subscription| subscription.is_stalled())
     }
 
     /// What the `source-system` header of sent messages says; empty when neither it nor a group id is set.
     #[must_use]
     pub fn source_system(&self) -> &str {
-        &self.shared.config.source_system
+        &self.shared.lasting.config.source_system
     }
 
     /// How long [`unsubscribe`](Client::unsubscribe) may take to drain.
     #[must_use]
     pub fn shutdown_timeout(&self) -> Duration {
-        self.shared.config.shutdown_timeout
+        self.shared.lasting.config.shutdown_timeout
+    }
+
+    /// How often things happened since the client was built.
+    #[must_use]
+    pub fn insight(&self) -> Insight {
+        self.shared.lasting.counters.read()
     }
 
     /// Unsubscribes, waits for sends in flight within their own timeouts, and closes every connection. Later calls
     /// fail.
     ///
     /// # Errors
-    /// As [`unsubscribe`](Client::unsubscribe); the client is closed all the same.
+    /// As [`unsubscribe`](Client::unsubscribe), or when sends were given up; the client is closed all the same.
     pub async fn close(&self) -> Result<(), Error> {
-        self.unsubscribe().await
+        self.shared.closed.store(true, Ordering::Release);
+        let unsubscribed = self.unsubscribe().await;
+        let lasting = &self.shared.lasting;
+        let mut flushed = Ok(());
+        if let Some(producer) = self.shared.producer.get() {
+            let deadline = lasting.doors.clock.now() + lasting.config.send_timeout.unwrap_or(CLOSE_TIME);
+            let closed = producer.close(deadline).await;
+            flushed = closed.map_err(|why| Error::from_wire("closing a client", &why));
+        }
+        lasting.wire.close();
+        unsubscribed.and(flushed)
+    }
+
+    fn open(&self) -> Result<(), Error> {
+        if self.shared.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "this client was closed"));
+        }
+        Ok(())
+    }
+
+    fn producer(&self) -> &Producer {
+        self.shared.producer.get_or_init(|| {
+            let (lasting, default) = (&self.shared.lasting, ProducerConfig::default());
+            let config = &lasting.config;
+            let (compression, partitioner) = (config.compression.into(), config.partitioner.into());
+            Producer::new(&lasting.wire, ProducerConfig { compression, partitioner, ..default })
+        })
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Subscription>>> {
+        self.shared.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,6 +266,7 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     options: Options,
     environment: Vec<(String, String)>,
+    transport: Option<(Arc<dyn Connector>, Doors)>,
 }
 
 impl ClientBuilder {
@@ -236,6 +365,14 @@ impl ClientBuilder {
         self.environment(readable)
     }
 
+    /// Reaches brokers, time, randomness and threads through these instead of the process's own. For tests and
+    /// simulations: with a paused clock and in-memory pipes a run takes no time and can be repeated.
+    #[must_use]
+    pub fn transport(mut self, connector: Arc<dyn Connector>, doors: Doors) -> ClientBuilder {
+        self.transport = Some((connector, doors));
+        self
+    }
+
     /// Checks everything and builds the client, without touching the network.
     ///
     /// # Errors
@@ -246,6 +383,64 @@ impl ClientBuilder {
             tracing::warn!("{warning}");
         }
         let config = check(self.options.or(environment.options), environment.problems)?;
-        Ok(Client { shared: Arc::new(Shared { config }) })
+        let (wire, doors, mock) = connect(&config, self.transport)?;
+        let rng = doors.rng.fork();
+        let dedup =
+            Dedup::new(config.idempotence_cache, config.idempotence_ttl, &config.idempotence_version, &rng);
+        let lasting = Lasting {
+            config: Arc::new(config),
+            doors,
+            wire,
+            dedup: Arc::new(dedup),
+            counters: Arc::default(),
+            held: Arc::default(),
+            occupied: Arc::default(),
+        };
+        Ok(Client {
+            shared: Arc::new(Shared {
+                lasting: Arc::new(lasting),
+                producer: OnceLock::new(),
+                current: Mutex::new(None),
+                subscribing: tokio::sync::Mutex::new(()),
+                closed: AtomicBool::new(false),
+                mock,
+            }),
+        })
     }
+}
+
+/// The Kafka layer for a configuration: a real cluster, one in this process, or a test's.
+pub(crate) fn connect(
+    config: &Checked,
+    transport: Option<(Arc<dyn Connector>, Doors)>,
+) -> Result<(prosody_wire::Client, Doors, Option<Mock>), ConfigError> {
+    let problem = |option: &str, why: String| {
+        let problem = match crate::config::OptionSpec::find(option) {
+            Some(spec) => spec.problem(why),
+            None => Problem { option: option.to_owned(), variable: String::new(), why },
+        };
+        ConfigError { problems: vec![problem] }
+    };
+    let (connector, doors, seeds, mock) = match (transport, &config.mock) {
+        (Some((connector, doors)), _) => (connector, doors, config.bootstrap.clone(), None),
+        (None, name) => {
+            let doors = Doors::process()
+                .map_err(|why| problem("threads", format!("the operating system refuses threads: {why}")))?;
+            match name {
+                Some(name) => {
+                    let mock = Mock::open(name).map_err(|why| problem("Mock", why))?;
+                    (mock.connector(), doors, mock.seeds(), Some(mock))
+                }
+                None => (tcp(), doors, config.bootstrap.clone(), None),
+            }
+        }
+    };
+    let wire = prosody_wire::ClientConfig::new(seeds);
+    let wire = prosody_wire::Client::new(wire, connector, doors.clone())
+        .map_err(|why| problem("BootstrapServers", why.to_string()))?;
+    Ok((wire, doors, mock))
+}
+
+fn tcp() -> Arc<dyn Connector> {
+    Arc::new(prosody_wire::TcpConnector)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use prosody_wire::produce::{SendError, SendOutcome};
+
 /// What kind of failure an [`Error`] is, for callers that branch on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -49,6 +51,40 @@ impl Error {
             retriable: matches!(kind, ErrorKind::Unreachable | ErrorKind::Timeout),
             may_have_been_written: false,
         }
+    }
+
+    pub(crate) fn missing_topics(topics: Vec<String>) -> Error {
+        let text = format!("subscribing: these topics do not exist: {}", topics.join(", "));
+        Error { topics, ..Error::new(ErrorKind::MissingTopics, text) }
+    }
+
+    /// An error of the Kafka layer, met while `doing` something.
+    pub(crate) fn from_wire(doing: &str, cause: &prosody_wire::Error) -> Error {
+        use prosody_wire::ErrorKind as Wire;
+        let kind = match cause.kind() {
+            Wire::Unreachable { .. } | Wire::Io(_) => ErrorKind::Unreachable,
+            Wire::Timeout => ErrorKind::Timeout,
+            Wire::Closed(_) => ErrorKind::Closed,
+            Wire::Broker(..) => ErrorKind::Broker,
+            Wire::Config(_) | Wire::Encode(_) => ErrorKind::Invalid,
+            _ => ErrorKind::Other,
+        };
+        Error {
+            code: cause.code().map(|code| code.name().to_owned()),
+            retriable: cause.is_retriable(),
+            ..Error::new(kind, format!("{doing}: {cause}"))
+        }
+    }
+
+    /// A record that was not acknowledged.
+    pub(crate) fn from_send(doing: &str, cause: &SendError) -> Error {
+        let mut error = Error::from_wire(doing, &cause.error);
+        error.may_have_been_written = cause.outcome == SendOutcome::Unknown;
+        error.text.push_str(match cause.outcome {
+            SendOutcome::NotWritten => "; the record was not written",
+            SendOutcome::Unknown => "; the record may have been written",
+        });
+        error
     }
 
     /// What kind of failure this is.

@@ -5,12 +5,18 @@
 mod admin;
 mod client;
 mod config;
+mod consumer;
 mod context;
 mod error;
 mod handler;
+mod insight;
 mod json;
 mod message;
+mod mock;
 mod partition;
+mod pipeline;
+mod schedule;
+mod worker;
 
 pub use admin::Admin;
 pub use client::{Client, ClientBuilder, ConsumerState, Delivery};
@@ -21,4 +27,5 @@ pub use config::{
 pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};
 pub use handler::{ErrorClass, Handler, HandlerError, Timer};
+pub use insight::Insight;
 pub use message::Message;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use prosody_base::Doors;
+use prosody_base::{Doors, Instant};
 
 use crate::admin::Admin;
 use crate::cluster::Cluster;
@@ -66,6 +66,15 @@ impl Client {
     #[must_use]
     pub fn admin(&self) -> Admin {
         Admin::new(self.cluster.clone())
+    }
+
+    /// How many partitions a topic has: at once when that is known, else from the next answer of a broker.
+    ///
+    /// # Errors
+    /// What the broker answered (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, …); at `deadline` why no broker
+    /// could be asked.
+    pub async fn partition_count(&self, topic: &str, deadline: Instant) -> Result<usize, Error> {
+        Ok(self.cluster.topic(topic, deadline).await?.partitions.len())
     }
 
     /// Ends every connection and task of this client. Open calls fail.

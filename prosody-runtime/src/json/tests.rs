@@ -32,7 +32,9 @@ fn finds_id_and_type_at_the_top_level_only() {
 
 #[test]
 fn what_cannot_be_json_is_refused() {
-    for payload in ["", "   ", "hello", "{", r#"{"a""#, r#"{"a":}"#, r#"{"a":1"#, "<xml/>", "\u{0}", "{'id':1}", "}"] {
+    for payload in
+        ["", "   ", "hello", "{", r#"{"a""#, r#"{"a":}"#, r#"{"a":1"#, "<xml/>", "\u{0}", "{'id':1}", "}"]
+    {
         assert_eq!(scan(payload.as_bytes(), true), Err(NotJson), "{payload}");
         assert!(!is_valid(payload.as_bytes()), "{payload}");
     }

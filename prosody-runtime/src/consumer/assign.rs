@@ -1,0 +1,175 @@
+//! Which partitions are ours, and who reads them?
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prosody_base::{Instant, Lane, Task};
+use prosody_wire::TopicPartition;
+use prosody_wire::fetch::StartAt;
+use prosody_wire::group::{AssignedPartition, AssignmentEpoch};
+use tokio::sync::watch;
+
+use super::Inner;
+use crate::partition::offsets::Offsets;
+use crate::partition::reader;
+use crate::partition::runtime::Partition;
+use crate::partition::window::Window;
+
+/// Numbers partitions of the whole process, each assignment anew.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The partitions of one subscription.
+#[derive(Default)]
+pub(crate) struct Assignments(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    ours: BTreeMap<TopicPartition, Ours>,
+    /// Partitions that are being given up; the channel closes when that is done.
+    leaving: BTreeMap<TopicPartition, watch::Receiver<()>>,
+}
+
+/// An assigned partition.
+struct Ours {
+    epoch: AssignmentEpoch,
+    /// `None` until an earlier life of it in this process has ended.
+    partition: Option<Arc<Partition>>,
+    /// Reads it; ends when this is dropped.
+    reader: Task<()>,
+    progress: Progress,
+}
+
+/// When work last went on.
+#[derive(Clone, Copy)]
+struct Progress {
+    finished: u64,
+    since: Instant,
+}
+
+/// A partition taken out of the table, to be given up.
+pub(crate) struct Leaving {
+    pub(crate) epoch: AssignmentEpoch,
+    pub(crate) partition: Arc<Partition>,
+    /// Dropped when it is done.
+    _done: watch::Sender<()>,
+}
+
+/// Begins to read an assigned partition, once an earlier life of it in this process has ended.
+pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: AssignedPartition) {
+    let (tp, now) = (assigned.tp.clone(), inner.doors.clock.now());
+    let mut table = inner.assignments.lock();
+    let leaving = table.leaving.get(&tp).cloned();
+    let reading = {
+        let (inner, tp) = (Arc::clone(inner), tp.clone());
+        async move {
+            if let Some(mut leaving) = leaving {
+                // Two lives of one partition must not run events of one key at the same time.
+                while leaving.changed().await.is_ok() {}
+            }
+            let (start, offsets) = match &assigned.committed {
+                Some(committed) => {
+                    let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
+                    let offsets = Offsets::new(offset, leader_epoch.unwrap_or(-1), Some(offset));
+                    (StartAt::Offset { offset, leader_epoch: leader_epoch.unwrap_or(-1) }, offsets)
+                }
+                None => (StartAt::Earliest, Offsets::new(0, -1, Some(0))),
+            };
+            let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64());
+            let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+            let partition = Partition::new(id, tp.clone(), window, inner.shared.clone());
+            if !inner.assignments.start(&tp, epoch, &partition) {
+                return;
+            }
+            let fetching = inner.fetcher.open(tp, start);
+            reader::read(partition, fetching, Arc::clone(&inner.pipeline), inner.doors.clock.clone()).await;
+        }
+    };
+    let reader = inner.doors.spawner.spawn(Lane::Work, reading);
+    let progress = Progress { finished: 0, since: now };
+    table.ours.insert(tp, Ours { epoch, partition: None, reader, progress });
+}
+
+impl Assignments {
+    pub(crate) fn count(&self) -> usize {
+        self.lock().ours.len()
+    }
+
+    /// Stops reading partitions and takes them out, to be given up.
+    pub(crate) fn take(&self, partitions: &[TopicPartition]) -> Vec<Leaving> {
+        let mut table = self.lock();
+        partitions.iter().filter_map(|tp| table.take(tp)).collect()
+    }
+
+    /// [`take`](Assignments::take) of all.
+    pub(crate) fn take_all(&self) -> Vec<Leaving> {
+        let mut table = self.lock();
+        let all: Vec<TopicPartition> = table.ours.keys().cloned().collect();
+        all.iter().filter_map(|tp| table.take(tp)).collect()
+    }
+
+    /// Waits until everything that was being given up is.
+    pub(crate) async fn all_left(&self) {
+        let leaving: Vec<_> = self.lock().leaving.values().cloned().collect();
+        for mut leaving in leaving {
+            while leaving.changed().await.is_ok() {}
+        }
+    }
+
+    /// Partitions that are read, with the epoch of their assignment.
+    pub(crate) fn open_partitions(&self) -> Vec<(AssignmentEpoch, Arc<Partition>)> {
+        let table = self.lock();
+        let open =
+            table.ours.values().filter_map(|ours| Some((ours.epoch, Arc::clone(ours.partition.as_ref()?))));
+        open.collect()
+    }
+
+    /// Notes which partitions went on since the last call.
+    pub(crate) fn sample(&self, now: Instant) {
+        for ours in self.lock().ours.values_mut() {
+            let (outstanding, finished) =
+                ours.partition.as_ref().map_or((0, 0), |partition| partition.progress());
+            if outstanding == 0 || finished != ours.progress.finished {
+                ours.progress = Progress { finished, since: now };
+            }
+        }
+    }
+
+    /// Whether a partition has unfinished work of which nothing finished for `threshold`.
+    pub(crate) fn is_stalled(&self, now: Instant, threshold: Duration) -> bool {
+        self.sample(now);
+        let table = self.lock();
+        table.ours.values().any(|ours| now.saturating_duration_since(ours.progress.since) >= threshold)
+    }
+
+    /// Makes a partition known to the table; `false` when it was taken away meanwhile.
+    fn start(&self, tp: &TopicPartition, epoch: AssignmentEpoch, partition: &Arc<Partition>) -> bool {
+        let mut table = self.lock();
+        match table.ours.get_mut(tp) {
+            Some(ours) if ours.epoch == epoch => {
+                ours.partition = Some(Arc::clone(partition));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn take(&mut self, tp: &TopicPartition) -> Option<Leaving> {
+        let Ours { epoch, partition, reader, .. } = self.ours.remove(tp)?;
+        drop(reader);
+        let partition = partition?;
+        // Nothing may start from here on, whoever gets to drain it when.
+        partition.drain();
+        let (done, leaving) = watch::channel(());
+        self.leaving.retain(|_, leaving| leaving.has_changed().is_ok());
+        self.leaving.insert(tp.clone(), leaving);
+        Some(Leaving { epoch, partition, _done: done })
+    }
+}

@@ -1,0 +1,169 @@
+//! One subscription: from joining the group to leaving it.
+//!
+//! ```text
+//! group events ──▶ this file ──assign──▶ partitions (reader tasks, gate, workers)
+//!   (io lane)          │────── shutdown: drain, commit, give up, in tasks of their own
+//!                      └────── a task that commits every CommitInterval
+//! ```
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `subscribe.rs` | may we subscribe, and if not, why? |
+//! | `assign.rs` | which partitions are ours, and who reads them? |
+//! | `shutdown.rs` | how is a partition given up? |
+//! | `commit.rs` | what does the group know of our progress? |
+
+pub(crate) mod assign;
+pub(crate) mod commit;
+mod shutdown;
+pub(crate) mod subscribe;
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prosody_base::{Doors, Lane, Task};
+use prosody_wire::fetch::Fetcher;
+use prosody_wire::group::{Group, GroupEvent};
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+
+use crate::config::Checked;
+use crate::error::{Error, ErrorKind};
+use crate::insight::Counters;
+use crate::partition::runtime::{Held, Shared};
+use crate::pipeline::Pipeline;
+use crate::pipeline::dedup::Dedup;
+
+use assign::Assignments;
+use commit::Commits;
+
+/// What outlives a subscription.
+pub(crate) struct Lasting {
+    pub(crate) config: Arc<Checked>,
+    pub(crate) doors: Doors,
+    pub(crate) wire: prosody_wire::Client,
+    pub(crate) dedup: Arc<Dedup>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) held: Arc<Held>,
+    pub(crate) occupied: Arc<AtomicUsize>,
+}
+
+/// A running subscription. Dropping it begins the same graceful end that [`Subscription::stop`] waits for.
+pub(crate) struct Subscription {
+    inner: Arc<Inner>,
+    stop: Arc<Notify>,
+    ended: watch::Receiver<Option<Result<(), Error>>>,
+    task: Mutex<Option<Task<()>>>,
+}
+
+/// What the tasks of a subscription share.
+struct Inner {
+    config: Arc<Checked>,
+    doors: Doors,
+    counters: Arc<Counters>,
+    pipeline: Arc<Pipeline>,
+    shared: Shared,
+    fetcher: Fetcher,
+    assignments: Assignments,
+    commits: Commits,
+}
+
+impl Subscription {
+    /// Partitions that are ours.
+    pub(crate) fn assigned(&self) -> usize {
+        self.inner.assignments.count()
+    }
+
+    /// Whether a partition is stalled.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.inner.assignments.is_stalled(self.inner.doors.clock.now(), self.inner.config.stall_threshold)
+    }
+
+    /// Ends the subscription gracefully and waits for it. May be called again, and by several callers.
+    pub(crate) async fn stop(&self) -> Result<(), Error> {
+        self.stop.notify_one();
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(result) => result.clone().unwrap_or(Ok(())),
+            Err(_) => Err(Error::new(ErrorKind::Closed, "ending a subscription: its task was killed")),
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.detach();
+        }
+    }
+}
+
+/// The subscription's own task. It runs no user code and waits for nobody's handler.
+async fn run(
+    inner: Arc<Inner>,
+    mut group: Group,
+    stop: Arc<Notify>,
+    ended: watch::Sender<Option<Result<(), Error>>>,
+) {
+    let spawner = &inner.doors.spawner;
+    let committing = spawner.spawn(Lane::Io, commit::drive(Arc::clone(&inner)));
+    let retrying = {
+        let (retries, gate) = (Arc::clone(&inner.shared.retries), Arc::clone(&inner.shared.gate));
+        spawner.spawn(Lane::Io, retries.drive(inner.doors.clock.clone(), gate))
+    };
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = stop.notified() => break,
+            event = group.event() => event,
+        };
+        match event {
+            GroupEvent::Assigned { epoch, partitions } => {
+                inner.counters.assignments.one();
+                info!(
+                    group = inner.config.group_id.as_deref(),
+                    count = partitions.len(),
+                    "partitions assigned"
+                );
+                for assigned in partitions {
+                    assign::open(&inner, epoch, assigned);
+                }
+            }
+            GroupEvent::Revoke { partitions, deadline, done } => {
+                info!(
+                    group = inner.config.group_id.as_deref(),
+                    count = partitions.len(),
+                    "partitions revoked"
+                );
+                let inner = Arc::clone(&inner);
+                let revoking = inner.assignments.take(&partitions);
+                let giving_up = async move {
+                    shutdown::give_up(&inner, revoking, Some(deadline), true).await.ok();
+                    done.done();
+                };
+                spawner.spawn(Lane::Io, giving_up).detach();
+            }
+            GroupEvent::Lost { partitions, why } => {
+                inner.counters.lost_partitions.add(partitions.len() as u64);
+                warn!(
+                    group = inner.config.group_id.as_deref(),
+                    count = partitions.len(),
+                    "partitions lost: {why}"
+                );
+                let inner = Arc::clone(&inner);
+                let lost = inner.assignments.take(&partitions);
+                let giving_up = async move {
+                    shutdown::give_up(&inner, lost, None, false).await.ok();
+                };
+                spawner.spawn(Lane::Io, giving_up).detach();
+            }
+            GroupEvent::Failed(why) => {
+                warn!(group = inner.config.group_id.as_deref(), "the group cannot be used now: {why}");
+            }
+        }
+    }
+    let result = shutdown::end(&inner, group).await;
+    drop((committing, retrying));
+    ended.send_replace(Some(result));
+}

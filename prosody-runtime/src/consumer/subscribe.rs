@@ -1,0 +1,164 @@
+//! May we subscribe, and if not, why? Topics are looked up first, so that a wrong name is an error and not silence.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use prosody_base::{Instant, Lane};
+use prosody_wire::fetch::{FetchConfig, Fetcher};
+use prosody_wire::group::{Group, GroupConfig};
+use prosody_wire::{Disposition, ErrorCode, Topic};
+use tokio::sync::{Notify, watch};
+
+use super::assign::Assignments;
+use super::commit::Commits;
+use super::{Inner, Lasting, Subscription, run};
+use crate::error::{Error, ErrorKind};
+use crate::handler::Handler;
+use crate::partition::runtime::Shared;
+use crate::pipeline::Pipeline;
+use crate::pipeline::filter::Filter;
+use crate::pipeline::retry::Backoff;
+use crate::schedule::retries::Retries;
+use crate::worker;
+
+/// Wait before a topic is looked up again after an answer that may change.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The least time members have to rejoin, and what they have beyond a drain.
+const REBALANCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
+
+/// Looks up the topics and joins the group.
+pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Result<Subscription, Error> {
+    let config = &lasting.config;
+    let Some(group_id) = config.group_id.clone().filter(|_| !config.topics.is_empty()) else {
+        return Err(Error::new(
+            ErrorKind::Unconfigured,
+            "subscribing needs GroupId (PROSODY_GROUP_ID) and SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS)",
+        ));
+    };
+    look_up(lasting, lasting.doors.clock.now() + config.subscribe_timeout).await?;
+
+    let doors = lasting.doors.clone();
+    let pipeline = Arc::new(Pipeline {
+        filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
+        dedup: Arc::clone(&lasting.dedup),
+        backoff: Backoff { base: config.retry_base, max: config.max_retry_delay },
+        timeout: config.timeout,
+        clock: doors.clock.clone(),
+        rng: doors.rng.fork(),
+        counters: Arc::clone(&lasting.counters),
+    });
+    let gate = worker::gate(
+        handler,
+        Arc::clone(&pipeline),
+        config.max_concurrency,
+        Arc::clone(&lasting.occupied),
+        doors.spawner.clone(),
+    );
+    let shared = Shared { gate, retries: Arc::new(Retries::default()), held: Arc::clone(&lasting.held) };
+    let group = Group::join(&lasting.wire, group_config(lasting, &group_id));
+    let inner = Arc::new(Inner {
+        config: Arc::clone(config),
+        counters: Arc::clone(&lasting.counters),
+        pipeline,
+        shared,
+        fetcher: Fetcher::new(&lasting.wire, fetch_config(lasting)),
+        assignments: Assignments::default(),
+        commits: Commits::new(group.committer()),
+        doors,
+    });
+    let (stop, (ending, ended)) = (Arc::new(Notify::new()), watch::channel(None));
+    let task = run(Arc::clone(&inner), group, Arc::clone(&stop), ending);
+    let task = Mutex::new(Some(inner.doors.spawner.spawn(Lane::Io, task)));
+    Ok(Subscription { inner, stop, ended, task })
+}
+
+fn group_config(lasting: &Lasting, group_id: &str) -> GroupConfig {
+    let config = &lasting.config;
+    let mut group = GroupConfig::new(group_id, config.topics.iter().cloned());
+    group.session_timeout = config.session_timeout;
+    group.rebalance_timeout = REBALANCE.0.max(config.shutdown_timeout + REBALANCE.1);
+    group.instance_id = config.instance_id.clone();
+    group.client_rack = config.client_rack.clone();
+    group
+}
+
+fn fetch_config(lasting: &Lasting) -> FetchConfig {
+    let config = &lasting.config;
+    FetchConfig {
+        buffer_bytes: usize::try_from(config.fetch_buffer).unwrap_or(usize::MAX),
+        max_wait: config.poll_interval,
+        isolation: config.isolation.into(),
+        ..FetchConfig::default()
+    }
+}
+
+/// All topics at once, so that every missing one is named.
+async fn look_up(lasting: &Lasting, deadline: Instant) -> Result<(), Error> {
+    let lookups = lasting.config.topics.iter().map(|topic| look_up_one(lasting, topic, deadline));
+    let mut missing = Vec::new();
+    let mut failed = None;
+    for (topic, found) in lasting.config.topics.iter().zip(all(lookups).await) {
+        match found {
+            Ok(()) => {}
+            Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {
+                missing.push(topic.to_string());
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Error::missing_topics(missing));
+    }
+    match failed {
+        Some(error) => Err(Error::from_wire("subscribing", &error)),
+        None => Ok(()),
+    }
+}
+
+/// Tries again what may be different in a moment, such as a topic without a leader.
+async fn look_up_one(lasting: &Lasting, topic: &Topic, deadline: Instant) -> Result<(), prosody_wire::Error> {
+    let clock = &lasting.doors.clock;
+    loop {
+        let error = match lasting.wire.partition_count(topic, deadline).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let definite = error.code().is_some()
+            && (error.disposition() == Disposition::Fatal
+                || error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        if definite || clock.now() + LOOK_AGAIN >= deadline {
+            return Err(error);
+        }
+        clock.sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Runs futures at the same time; results in their order.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    enum Slot<F: Future> {
+        Runs(Pin<Box<F>>),
+        Ended(Option<F::Output>),
+    }
+    let mut slots: Vec<Slot<F>> = futures.map(|future| Slot::Runs(Box::pin(future))).collect();
+    std::future::poll_fn(|cx| {
+        let mut open = false;
+        for slot in &mut slots {
+            if let Slot::Runs(future) = slot {
+                match future.as_mut().poll(cx) {
+                    Poll::Ready(output) => *slot = Slot::Ended(Some(output)),
+                    Poll::Pending => open = true,
+                }
+            }
+        }
+        if open { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    let ended = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Ended(output) => output,
+        Slot::Runs(_) => None,
+    });
+    ended.collect()
+}
