@@ -1,0 +1,181 @@
+// Scenarios that need a process of their own; the first argument names one.
+
+using System.Runtime.Loader;
+using Prosody;
+
+string cluster = "mock://child";
+
+ProsodyClientBuilder Builder() => ProsodyClientBuilder.Create().WithMock(true).WithBootstrapServers(cluster).WithGroupId("group").WithSourceSystem("child")
+    .WithSubscribedTopics("topic").Configure(static options => options.ShutdownTimeout = TimeSpan.FromSeconds(2));
+
+switch (args[0])
+{
+    case "load":
+        try
+        {
+            Builder().Build().Dispose();
+        }
+        catch (DllNotFoundException missing)
+        {
+            Console.WriteLine(missing.Message);
+        }
+
+        return 0;
+
+    case "environment":
+        try
+        {
+            ProsodyClientBuilder.Create().Build().Dispose();
+        }
+        catch (InvalidOperationException refused)
+        {
+            Console.WriteLine(refused.Message);
+        }
+
+        // Set by this process, so invisible to native code's own environment.
+        Environment.SetEnvironmentVariable("PROSODY_MAX_CONCURRENCY", "3");
+        using (ProsodyClient client = ProsodyClientBuilder.Create().Build())
+        {
+            Console.WriteLine("source: " + client.SourceSystem);
+            Console.WriteLine("set in code: 3");
+        }
+
+        return 0;
+
+    case "silent":
+        await using (ProsodyClient client = Builder().Build())
+        {
+            var handler = new Handler(static (_, _) => Task.CompletedTask);
+            await client.SubscribeAsync(handler);
+            await client.SendAsync("topic", "key", new { A = 1 });
+            await client.SendRawAsync("topic", "key", "not json"u8.ToArray());
+            await client.SendAsync("topic", "key", new { A = 2 });
+            await handler.Handled(2);
+        }
+
+        return 0;
+
+    case "block":
+    {
+        const int Handlers = 100;
+        ThreadPool.SetMinThreads(2, 2);
+        int cancelled = 0;
+        using var entered = new CountdownEvent(Handlers);
+        var handler = new Handler((_, token) =>
+        {
+            entered.Signal();
+            token.WaitHandle.WaitOne();
+            Interlocked.Increment(ref cancelled);
+            token.ThrowIfCancellationRequested();
+            return Task.CompletedTask;
+        });
+        ProsodyClient client = Builder().WithMaxConcurrency(Handlers).Configure(static options =>
+        {
+            options.MaxUncommitted = 1_000;
+            options.ShutdownTimeout = TimeSpan.FromSeconds(60);
+            options.Timeout = TimeSpan.FromSeconds(50);
+        }).Build();
+        // Blocking handlers take the whole pool, so nothing here may need it.
+        client.SubscribeAsync(handler).GetAwaiter().GetResult();
+        Task.WaitAll([.. Enumerable.Range(0, Handlers).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))]);
+        if (!entered.Wait(TimeSpan.FromSeconds(45)))
+        {
+            Console.WriteLine($"only {Handlers - entered.CurrentCount} handlers started");
+        }
+
+        client.Dispose();
+        Console.WriteLine(cancelled == Handlers ? "passed" : $"{cancelled} of {Handlers} were cancelled");
+        return 0;
+    }
+
+    case "exit":
+    {
+        ProsodyClient client = Builder().Build();
+        var handler = new Handler(static async (context, token) => await Task.Delay(Timeout.Infinite, token).ConfigureAwait(false));
+        await client.SubscribeAsync(handler);
+        Task[] sends = [.. Enumerable.Range(0, 50).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))];
+        await Task.WhenAll(sends);
+        await handler.Entered;
+        Console.WriteLine("passed");
+        return 0;
+    }
+
+    case "collect":
+    {
+        const int Messages = 5_000;
+        using var stop = new CancellationTokenSource();
+        var collector = new Thread(() =>
+        {
+            while (!stop.IsCancellationRequested)
+            {
+                GC.Collect();
+            }
+        });
+        collector.Start();
+        await using (ProsodyClient client = Builder().Build())
+        {
+            var handler = new Handler(static (_, _) => Task.CompletedTask);
+            await client.SubscribeAsync(handler);
+            for (int n = 0; n < Messages; n += 500)
+            {
+                await Task.WhenAll(Enumerable.Range(n, 500).Select(n => client.SendAsync("topic", $"key {n % 50}", new { Number = n })));
+            }
+
+            await handler.Handled(Messages);
+        }
+
+        await stop.CancelAsync();
+        collector.Join();
+        Console.WriteLine("passed");
+        return 0;
+    }
+
+    case "collectible":
+    {
+        for (int i = 0; i < 3; i++)
+        {
+            var context = new AssemblyLoadContext($"collectible {i}", isCollectible: true);
+            System.Reflection.Assembly prosody = context.LoadFromAssemblyPath(typeof(ProsodyClient).Assembly.Location);
+            object builder = prosody.GetType("Prosody.ProsodyClientBuilder")!.GetMethod("Create")!.Invoke(null, null)!;
+            builder.GetType().GetMethod("WithMock")!.Invoke(builder, [true]);
+            var client = (IDisposable)builder.GetType().GetMethod("Build")!.Invoke(builder, null)!;
+            client.Dispose();
+            context.Unload();
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+        }
+
+        Console.WriteLine("passed");
+        return 0;
+    }
+
+    default:
+        Console.WriteLine("no such scenario");
+        return 2;
+}
+
+internal sealed class Handler(Func<ProsodyContext, CancellationToken, Task> act) : IProsodyHandler<System.Text.Json.JsonElement>
+{
+    private readonly TaskCompletionSource _entered = new(TaskCreationOptions.RunContinuationsAsynchronously);
+    private readonly SemaphoreSlim _handled = new(0);
+
+    internal Task Entered => _entered.Task;
+
+    public async Task OnMessageAsync(ProsodyContext prosodyContext, Message<System.Text.Json.JsonElement> message, CancellationToken cancellationToken)
+    {
+        _entered.TrySetResult();
+        await act(prosodyContext, cancellationToken).ConfigureAwait(false);
+        _handled.Release();
+    }
+
+    internal async Task Handled(int count)
+    {
+        for (int i = 0; i < count; i++)
+        {
+            if (!await _handled.WaitAsync(TimeSpan.FromSeconds(30)).ConfigureAwait(false))
+            {
+                throw new TimeoutException($"{i} of {count} messages were handled");
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+// Runs one scenario in a process of its own.
+
+using System.Diagnostics;
+
+namespace Prosody.Tests;
+
+internal sealed record Child(int ExitCode, string Output, string Error)
+{
+    private static string Program =>
+        typeof(Child).Assembly.GetCustomAttributes(typeof(System.Reflection.AssemblyMetadataAttribute), false)
+            .Cast<System.Reflection.AssemblyMetadataAttribute>().Single(static data => data.Key == "Scenarios").Value!;
+
+    internal static Child Run(string scenario, params (string Name, string Value)[] environment)
+    {
+        var start = new ProcessStartInfo(Program, [scenario]) { RedirectStandardOutput = true, RedirectStandardError = true };
+        foreach ((string name, string value) in environment)
+        {
+            start.Environment[name] = value;
+        }
+
+        using Process process = Process.Start(start)!;
+        Task<string> error = process.StandardError.ReadToEndAsync();
+        Task<string> output = process.StandardOutput.ReadToEndAsync();
+        if (!process.WaitForExit(60_000))
+        {
+            process.Kill(entireProcessTree: true);
+            Assert.Fail($"{scenario} did not end: {output.Result}{error.Result}");
+        }
+
+        return new Child(process.ExitCode, output.Result, error.Result);
+    }
+}

@@ -1,0 +1,32 @@
+// What only a process of its own can show.
+
+namespace Prosody.Tests;
+
+public sealed class ProcessTests
+{
+    private static void Passes(string scenario, params (string Name, string Value)[] environment)
+    {
+        Child ended = Child.Run(scenario, environment);
+        Assert.True(ended.ExitCode == 0 && ended.Output.Contains("passed", StringComparison.Ordinal), $"exit code {ended.ExitCode}\n{ended.Output}\n{ended.Error}");
+    }
+
+    // A thread pool used up by handlers that block: pumps stay alive, every cancellation is delivered.
+    [Fact]
+    public void A_hundred_handlers_that_block_their_threads_are_all_cancelled() => Passes("block");
+
+    // YAHA #112: a crash while the process ends.
+    [Fact]
+    public void A_process_may_end_while_handlers_run()
+    {
+        for (int i = 0; i < 5; i++)
+        {
+            Passes("exit");
+        }
+    }
+
+    [Fact]
+    public void A_collector_that_never_rests_finds_nothing_to_break() => Passes("collect", ("DOTNET_GCgen0size", "0x10000"));
+
+    [Fact]
+    public void A_collectible_load_context_does_not_crash() => Passes("collectible");
+}
