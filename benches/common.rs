@@ -56,7 +56,8 @@ impl Records {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let values = (0..POOL)
             .map(|id| {
-                let mut value = format!("{{\"id\":\"{id:08}\",\"type\":\"order.created\",\"note\":\"").into_bytes();
+                let mut value =
+                    format!("{{\"id\":\"{id:08}\",\"type\":\"order.created\",\"note\":\"").into_bytes();
                 while value.len() + 2 < size {
                     value.push(random.letter());
                 }
@@ -124,7 +125,8 @@ fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the name in brackets and may hold spaces.
     let after = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 = after.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 =
+        after.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     ticks as f64 / 100.0
 }
 

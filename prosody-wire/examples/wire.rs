@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 
 use common::{Meter, Options, Records, median};
 use prosody_base::Doors;
+use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, Sending};
-use prosody_wire::{Client, ClientConfig, NewTopic, TcpConnector};
+use prosody_wire::{Client, ClientConfig, NewTopic, TcpConnector, TopicPartition};
+use tokio::sync::mpsc;
 
 /// Records that may wait for their acknowledgement, as many as librdkafka's queue takes by default.
 const WINDOW: usize = 100_000;
@@ -34,6 +36,7 @@ async fn main() {
     match what.as_str() {
         "create" => create(&options).await,
         "produce" => produce(&options).await,
+        "consume" => consume(&options).await,
         "send" => send(&options).await,
         other => panic!("create, produce, consume or send, not {other}"),
     }
@@ -87,6 +90,44 @@ async fn produce(options: &Options) {
     }
     producer.close(deadline()).await.expect("nothing is under way");
     meter.report(count, "");
+}
+
+async fn consume(options: &Options) {
+    let (topic, count) = (options.text("topic"), options.number("count"));
+    let meter = Meter::start();
+    let fetcher = Fetcher::new(&client(options), FetchConfig::default());
+    let (say, mut heard) = mpsc::channel(64);
+    for partition in 0..options.number("partitions") as i32 {
+        let tp = TopicPartition { topic: topic.as_str().into(), partition };
+        tokio::spawn(read(fetcher.open(tp, StartAt::Offset { offset: 0, leader_epoch: -1 }), say.clone()));
+    }
+    let (mut seen, mut bytes) = (0, 0);
+    while seen < count {
+        let (more, size) =
+            tokio::time::timeout(PATIENCE, heard.recv()).await.expect("records").expect("readers");
+        seen += more;
+        bytes += size;
+    }
+    meter.report(seen, &format!("\"bytes\":{bytes}"));
+}
+
+/// Looks at every record of a partition and says how many there were in each batch, and their size.
+async fn read(mut reader: PartitionReader, say: mpsc::Sender<(u64, u64)>) {
+    let mut next = 0;
+    loop {
+        let FetchItem::Batch(batch) = reader.next().await else { panic!("a reset or an error") };
+        let (mut records, mut bytes) = (0, 0);
+        for record in batch.records() {
+            let record = record.expect("readable");
+            assert_eq!(record.offset(), next, "a gap");
+            next += 1;
+            records += 1;
+            bytes += record.key().map_or(0, <[u8]>::len) + record.value().map_or(0, <[u8]>::len);
+        }
+        if say.send((records, bytes as u64)).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn send(options: &Options) {
