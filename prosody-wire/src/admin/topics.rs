@@ -66,15 +66,7 @@ impl Admin {
     pub async fn create_topic(&self, topic: &NewTopic, deadline: Instant) -> Result<(), Error> {
         let doing = format!("creating topic {}", topic.name);
         self.attempts(&doing, deadline, |attempt| self.try_create(topic, attempt)).await?;
-        self.attempts(&format!("waiting for the leaders of topic {}", topic.name), deadline, |_| async {
-            let known = self.cluster.topic(&topic.name, deadline).await?;
-            if known.partitions.iter().all(|partition| partition.leader.is_some()) {
-                return Ok(());
-            }
-            self.cluster.refresh(deadline).await?;
-            Err(Error::broker(&topic.name, ErrorCode::LEADER_NOT_AVAILABLE))
-        })
-        .await
+        self.wait_for_leaders(&topic.name, 1, deadline).await
     }
 
     /// Deletes a topic.
@@ -86,14 +78,14 @@ impl Admin {
         self.attempts(&doing, deadline, |attempt| self.try_delete(topic, attempt)).await
     }
 
-    /// Grows a topic to `total` partitions.
+    /// Grows a topic to `total` partitions and waits until metadata shows them with their leaders.
     ///
     /// # Errors
     /// What the broker answered (INVALID_PARTITIONS when it has that many already, …), or at `deadline` the last cause.
     pub async fn create_partitions(&self, topic: &str, total: i32, deadline: Instant) -> Result<(), Error> {
         let doing = format!("growing topic {topic} to {total} partitions");
         self.attempts(&doing, deadline, |attempt| self.try_grow(topic, total, attempt)).await?;
-        self.cluster.refresh(deadline).await.map(|_| ())
+        self.wait_for_leaders(topic, usize::try_from(total).unwrap_or(0), deadline).await
     }
 
     /// A topic's settings, by name.
@@ -103,6 +95,22 @@ impl Admin {
     pub async fn describe_topic(&self, topic: &str, deadline: Instant) -> Result<Vec<ConfigEntry>, Error> {
         let doing = format!("describing topic {topic}");
         self.attempts(&doing, deadline, |attempt| self.try_describe(topic, attempt)).await
+    }
+
+    /// Waits until metadata shows at least `count` partitions, all of them with a leader. Brokers learn of a change one
+    /// after the other, so the first answer may still be the old one.
+    async fn wait_for_leaders(&self, topic: &str, count: usize, deadline: Instant) -> Result<(), Error> {
+        let doing = format!("waiting for the leaders of topic {topic}");
+        self.attempts(&doing, deadline, |_| async {
+            let known = self.cluster.topic(topic, deadline).await?;
+            let led = known.partitions.iter().filter(|partition| partition.leader.is_some()).count();
+            if led >= count && led == known.partitions.len() {
+                return Ok(());
+            }
+            self.cluster.refresh(deadline).await?;
+            Err(Error::broker(format!("{led} partitions"), ErrorCode::LEADER_NOT_AVAILABLE))
+        })
+        .await
     }
 
     async fn try_create(&self, topic: &NewTopic, attempt: Attempt) -> Result<(), Error> {
