@@ -1,6 +1,63 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test owns its runtime and its clock"))]
-//! Kafka on the wire.
+//! Kafka on the wire: everything between a record and a socket, without a C client library.
+//!
+//! **It is** connections, metadata, a record codec, an idempotent producer, a fetcher, consumer groups and
+//! administrative calls, for Apache Kafka 2.1 to 4.x and others that speak its protocol. **It is not** a consumer with
+//! handlers: keys, retries, ordering and commits of finished work live in `prosody-runtime`. It knows no clock, thread
+//! or randomness of its own: all of them come through [`prosody_base::Doors`], so the whole client runs unchanged on a
+//! paused clock over in-memory pipes.
+//!
+//! ```text
+//!   produce ─┐
+//!   fetch ───┤             ┌─ lanes ── Connection ─ reader ─┐
+//!   group ───┼─▶ cluster ──┤  (up to three for a broker)    ├─ Connector ─▶ TCP or pipe
+//!   admin ───┘     │       └─ …          writer ────────────┘
+//!                  └─ one refresher of metadata
+//! ```
+//!
+//! | folder or file | question it answers |
+//! |---|---|
+//! | `client.rs` | where does a user start? |
+//! | `produce/` | how does a record get into a log, once and in order? |
+//! | `fetch/` | how do records come out of a log, ahead of their reader and within a budget? |
+//! | `group/` | which partitions are ours, until when, and what is committed? |
+//! | `admin/` | how are topics created, changed and asked about? |
+//! | `cluster/` | which broker is responsible, and how is it reached? |
+//! | `conn/` | how does a request reach one broker and its answer the caller? |
+//! | `net/` | how do a host and a port become a byte stream? |
+//! | `batch/` | what is in a record batch? |
+//! | `proto/`, `wire.rs` | which message in which version, and what does an error code mean? |
+//! | `types.rs`, `error.rs`, `limits.rs` | the nouns, the one error, every bound |
+//!
+//! Every folder keeps its decisions in pure files (they take `now` and events and return what to do) and its awaits in
+//! one driver.
+//!
+//! ```
+//! # #![allow(clippy::disallowed_methods)]
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use prosody_base::Doors;
+//! use prosody_testkit::ClusterConfig;
+//! use prosody_wire::{Client, ClientConfig, NewTopic, OffsetAt, PipeConnector};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let doors = Doors::process()?;
+//! // A Kafka cluster inside this process. With a real one: TcpConnector and its addresses.
+//! let broker = prosody_testkit::Cluster::start(ClusterConfig::default(), doors.clone());
+//! let config = ClientConfig::new(broker.bootstrap().split(','));
+//! let client = Client::new(config, Arc::new(PipeConnector(broker.network())), doors.clone())?;
+//!
+//! let deadline = doors.clock.now() + Duration::from_secs(10);
+//! client.admin().create_topic(&NewTopic::new("orders").partitions(2), deadline).await?;
+//! let ends = client.admin().offsets("orders", OffsetAt::Latest, deadline).await?;
+//! assert_eq!(ends.into_iter().collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+//! # Ok(())
+//! # }
+//! ```
+
 pub mod batch;
 
 mod admin;

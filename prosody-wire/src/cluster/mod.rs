@@ -5,11 +5,15 @@
 //! | `metadata.rs` | what does the cluster look like, and which answer is newer? (pure) |
 //! | `refresher.rs` | when is metadata asked for again? (one task) |
 //! | `lanes.rs` | how is a broker reached, and what happens while it is not? |
+//! | `reach.rs` | which broker is asked when any will do? |
 //! | `coordinators.rs` | which broker coordinates a group? |
 
 mod coordinators;
 mod lanes;
 mod metadata;
+#[cfg(test)]
+mod metadata_tests;
+mod reach;
 mod refresher;
 #[cfg(test)]
 mod tests;
@@ -26,16 +30,13 @@ use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::limits::Limits;
 use crate::net::Connector;
-use crate::proto::{ApiKey, ErrorCode};
+use crate::proto::ErrorCode;
 use crate::types::{BrokerId, LeaderEpoch, Topic};
 use coordinators::Coordinators;
 pub(crate) use lanes::Lane;
-use lanes::{Address, Dial, Lanes, Reach, Target, outcome};
-pub(crate) use metadata::{BrokerNode, Metadata, PartitionMetadata, TopicMetadata, node};
+use lanes::{Address, Lanes};
+pub(crate) use metadata::{BrokerNode, Metadata, TopicMetadata, node};
 use refresher::Refresher;
-
-/// Requests that may wait at the broker for minutes and hold up everything behind them.
-const LONG_REQUESTS: &[ApiKey] = &[ApiKey::JoinGroup, ApiKey::SyncGroup];
 
 /// One cluster as one client sees it. Cheap to clone; everything ends when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -254,119 +255,6 @@ impl Inner {
     /// After this long without a request the next one is the first of a new series.
     fn quiet(&self) -> Duration {
         self.config.limits.backoff_max
-    }
-
-    fn address(&self, broker: BrokerId) -> Option<Address> {
-        let known = self.metadata.borrow();
-        known.brokers.get(&broker).map(|node| (Arc::clone(&node.host), node.port))
-    }
-
-    async fn connection(&self, broker: BrokerId, lane: Lane) -> Result<Connection, Error> {
-        let Some(address) = self.address(broker) else {
-            self.ask();
-            let doing = format!("connecting to broker {broker}, which metadata does not know");
-            return Err(Error::broker(doing, ErrorCode::BROKER_NOT_AVAILABLE));
-        };
-        match self.lanes.reach(Target::Broker(broker), lane, &address) {
-            Reach::Open(connection) => Ok(connection),
-            Reach::Dialing(dial) => {
-                let result = outcome(dial).await;
-                if result.is_err() {
-                    self.ask(); // the broker may have moved
-                }
-                result
-            }
-        }
-    }
-
-    async fn short(&self, broker: BrokerId) -> Result<Connection, Error> {
-        let connection = self.connection(broker, Lane::Coordination).await?;
-        if connection.has_open(LONG_REQUESTS) {
-            return self.connection(broker, Lane::Produce).await;
-        }
-        Ok(connection)
-    }
-
-    async fn any(&self) -> Result<Connection, Error> {
-        let brokers: Vec<(Target, Address)> = {
-            let known = self.metadata.borrow();
-            let nodes = known.brokers.values();
-            nodes.map(|node| (Target::Broker(node.id), (Arc::clone(&node.host), node.port))).collect()
-        };
-        let seeds = self.seeds.iter().enumerate().map(|(at, address)| (Target::Seed(at), address.clone()));
-        let mut candidates = self.rotated(brokers);
-        candidates.extend(self.rotated(seeds.collect()));
-        for (target, address) in &candidates {
-            for lane in [Lane::Coordination, Lane::Produce] {
-                if let Some(connection) = self.lanes.open(*target, lane, address)
-                    && !connection.has_open(LONG_REQUESTS)
-                {
-                    return Ok(connection);
-                }
-            }
-        }
-        self.first_to_answer(candidates).await
-    }
-
-    /// Dials one candidate after the other; the next starts when the last failed or took its share of time, and the
-    /// first that answers wins. So a broker that swallows packets costs its share, not the whole connect timeout.
-    async fn first_to_answer(&self, candidates: Vec<(Target, Address)>) -> Result<Connection, Error> {
-        let mut finished = self.lanes.finished.subscribe();
-        let mut dials: Vec<Dial> = Vec::new();
-        let mut tried = Vec::new();
-        let mut candidates = candidates.into_iter();
-        loop {
-            let next = candidates.next();
-            let more = next.is_some();
-            if let Some((target, address)) = next {
-                // A connection that is busy with a long request does not answer; use the lane beside it.
-                let busy = |lane| {
-                    let open = self.lanes.open(target, lane, &address);
-                    open.is_some_and(|connection| connection.has_open(LONG_REQUESTS))
-                };
-                let lane = if busy(Lane::Coordination) { Lane::Produce } else { Lane::Coordination };
-                match self.lanes.reach(target, lane, &address) {
-                    Reach::Open(connection) => return Ok(connection),
-                    Reach::Dialing(dial) => dials.push(dial),
-                }
-            }
-            let share = self.doors.clock.now() + self.config.limits.dial_stagger;
-            loop {
-                finished.borrow_and_update();
-                let mut open = Vec::with_capacity(dials.len());
-                for dial in dials.drain(..) {
-                    let result = dial.borrow().clone();
-                    match result {
-                        Some(Ok(connection)) => return Ok(connection),
-                        Some(Err(error)) => tried.push(error.to_string()),
-                        None if dial.has_changed().is_err() => {}
-                        None => open.push(dial),
-                    }
-                }
-                dials = open;
-                if dials.is_empty() {
-                    break;
-                }
-                let waited = if more {
-                    self.doors.clock.until(share, finished.changed()).await.is_err()
-                } else {
-                    let _ = finished.changed().await;
-                    false
-                };
-                if waited {
-                    break;
-                }
-            }
-            if !more && dials.is_empty() {
-                return Err(Error::new("looking for a broker", ErrorKind::Unreachable { tried }));
-            }
-        }
-    }
-
-    fn rotated<T>(&self, mut items: Vec<T>) -> Vec<T> {
-        let by = self.doors.rng.below(u64::try_from(items.len()).unwrap_or(0));
-        items.rotate_left(usize::try_from(by).unwrap_or(0));
-        items
     }
 
     fn learn_node(&self, node: BrokerNode) {

@@ -4,6 +4,7 @@
 //! ready into one vectored write and keeps the time: it alone ends calls that waited too long.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -64,37 +65,24 @@ impl Shared {
     }
 }
 
-/// The tasks of one connection; dropping them closes the socket.
-#[derive(Debug)]
-pub(super) struct Tasks {
-    _reader: Task<()>,
-    _writer: Task<()>,
-}
-
-/// Starts both tasks on the I/O lane.
-pub(super) fn start(shared: &Arc<Shared>, stream: Box<dyn Stream>, doors: &Doors) -> Tasks {
+/// Starts both tasks on the I/O lane. The writer owns the reader, so that whatever ends one ends the other and closes
+/// the socket; dropping the returned task does too.
+pub(super) fn start(shared: &Arc<Shared>, stream: Box<dyn Stream>, doors: &Doors) -> Task<()> {
     let (from_peer, to_peer) = tokio::io::split(stream);
-    let reader = read(Arc::clone(shared), from_peer);
-    let writer = write(Arc::clone(shared), to_peer, doors.clock.clone());
-    Tasks { _reader: doors.spawner.spawn(Lane::Io, reader), _writer: doors.spawner.spawn(Lane::Io, writer) }
+    let reader = doors.spawner.spawn(Lane::Io, read(Arc::clone(shared), from_peer));
+    let writer = write(Arc::clone(shared), to_peer, doors.clock.clone(), reader);
+    doors.spawner.spawn(Lane::Io, writer)
 }
 
 async fn read(shared: Arc<Shared>, mut from_peer: ReadHalf<Box<dyn Stream>>) {
-    let cause = loop {
-        match read_until_broken(&shared, &mut from_peer).await {
-            Ok(never) => match never {},
-            Err(cause) => break cause,
-        }
-    };
+    let Err(cause) = read_until_broken(&shared, &mut from_peer).await;
     shared.close(&cause);
 }
-
-enum Never {}
 
 async fn read_until_broken(
     shared: &Shared,
     from_peer: &mut ReadHalf<Box<dyn Stream>>,
-) -> Result<Never, Error> {
+) -> Result<Infallible, Error> {
     let mut buffer = BytesMut::with_capacity(READ_CHUNK);
     loop {
         while let Some(prefix) = buffer.first_chunk::<LENGTH_BYTES>() {
@@ -152,16 +140,22 @@ fn deliver(shared: &Shared, frame: Bytes) -> Result<(), Error> {
     Ok(())
 }
 
-async fn write(shared: Arc<Shared>, mut to_peer: WriteHalf<Box<dyn Stream>>, clock: Clock) {
+async fn write(
+    shared: Arc<Shared>,
+    mut to_peer: WriteHalf<Box<dyn Stream>>,
+    clock: Clock,
+    _reader: Task<()>,
+) {
     let mut segments = VecDeque::new();
-    let mut alarm: Option<(Instant, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+    let mut alarm: Option<Alarm> = None;
     loop {
         let (wake_at, closed) = {
+            let now = clock.now();
             let mut machine = shared.machine();
             if segments.is_empty() {
-                machine.ready(clock.now(), &mut segments);
+                machine.ready(now, &mut segments);
             }
-            (machine.wake_at(), machine.closed().is_some())
+            (machine.wake_at(now), machine.closed().is_some())
         };
         if closed {
             let _ = to_peer.shutdown().await;
@@ -169,10 +163,10 @@ async fn write(shared: Arc<Shared>, mut to_peer: WriteHalf<Box<dyn Stream>>, clo
         }
         // The alarm is only moved forward: an early ring costs one look at the machine, a re-armed timer one per call.
         if let Some(at) = wake_at
-            && alarm.as_ref().is_none_or(|(armed, _)| at < *armed)
+            && alarm.as_ref().is_none_or(|armed| at < armed.at)
         {
             let clock = clock.clone();
-            alarm = Some((at, Box::pin(async move { clock.sleep_until(at).await })));
+            alarm = Some(Alarm { at, sleep: Box::pin(async move { clock.sleep_until(at).await }) });
         }
         let idle = segments.is_empty();
         tokio::select! {
@@ -192,9 +186,15 @@ async fn write(shared: Arc<Shared>, mut to_peer: WriteHalf<Box<dyn Stream>>, clo
     }
 }
 
-async fn ring(alarm: &mut Option<(Instant, Pin<Box<dyn Future<Output = ()> + Send>>)>) {
+/// A timer of the writer.
+struct Alarm {
+    at: Instant,
+    sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+async fn ring(alarm: &mut Option<Alarm>) {
     match alarm {
-        Some((_, sleep)) => sleep.await,
+        Some(armed) => armed.sleep.as_mut().await,
         None => std::future::pending().await,
     }
 }

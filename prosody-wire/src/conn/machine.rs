@@ -187,8 +187,8 @@ impl<W> Machine<W> {
     }
 
     /// When [`Machine::expire`] or [`Machine::ready`] has to be asked next although nothing happened.
-    pub(super) fn wake_at(&self) -> Option<Instant> {
-        let throttle = self.throttled_until.filter(|_| !self.queued.is_empty());
+    pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let throttle = self.throttled_until.filter(|until| *until > now && !self.queued.is_empty());
         match (self.earliest, throttle) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -12,6 +12,8 @@ mod frame;
 mod hello;
 mod machine;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::future::Future;
@@ -21,14 +23,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use prosody_base::{Clock, Doors, Instant};
+use prosody_base::{Clock, Doors, Instant, Task};
 use tokio::sync::oneshot;
 
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::limits::Limits;
 use crate::net::Stream;
 use crate::proto::{ApiKey, Decodable, Encodable, Offered, Request, versions};
-use driver::{Shared, Tasks};
+use driver::Shared;
 use machine::{Bounds, Machine};
 
 /// Longest request body, in bytes. Brokers refuse more than 100 MiB by default (`socket.request.max.bytes`).
@@ -66,7 +68,7 @@ struct Handle {
     shared: Arc<Shared>,
     offered: Offered,
     clock: Clock,
-    _tasks: Tasks,
+    _tasks: Task<()>,
 }
 
 impl Drop for Handle {
