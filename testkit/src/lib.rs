@@ -8,6 +8,7 @@
 //! | folder or file | question it answers |
 //! |---|---|
 //! | `broker/cluster.rs` | what can a test do with a cluster? |
+//! | `broker/outages.rs` | how does a test break a cluster? |
 //! | `broker/api/NN_name.rs` | which versions of API `NN` are served, how, and with which gaps? |
 //! | `broker/storage.rs`, `broker/sequences.rs`, `broker/batch.rs` | what is in a partition's log, and what may be appended? |
 //! | `broker/group/` | who is in a group, who owns what, what is committed? |

@@ -65,6 +65,9 @@ fn peer(key: i16) -> Peer {
         DescribeConfigs: DescribeConfigsRequest, DescribeConfigsResponse;
         SaslAuthenticate: SaslAuthenticateRequest, SaslAuthenticateResponse;
         CreatePartitions: CreatePartitionsRequest, CreatePartitionsResponse;
+        IncrementalAlterConfigs: IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse;
+        OffsetDelete: OffsetDeleteRequest, OffsetDeleteResponse;
+        DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
         DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
     )
 }

@@ -1,5 +1,6 @@
 //! The broker as a server of its own, for other processes and languages.
 #![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a program of its own owns its runtime")]
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ mod invariants;
 pub mod journal;
 pub mod keys;
 mod observe;
+mod outages;
 pub mod sequences;
 pub mod sessions;
 mod state;

@@ -1,6 +1,6 @@
 //! Which partitions does an incremental fetch mean? Fetch sessions of one broker (KIP-227).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::code;
 
@@ -140,19 +140,19 @@ impl Sessions {
     /// Remembers what an answer said, and moves partitions that gave data to the end.
     pub fn answered(&mut self, id: i32, said: &[(TopicKey, i32, Told, bool)]) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let mut moved = Vec::new();
+        let mut moved = BTreeSet::new();
         for (topic, index, told, data) in said {
             let key = (topic.clone(), *index);
             if let Some(slot) = session.slots.get_mut(&key) {
                 slot.told = Some(*told);
                 if *data {
-                    moved.push(key);
+                    moved.insert(key);
                 }
             }
         }
         if !moved.is_empty() {
             session.order.retain(|key| !moved.contains(key));
-            session.order.append(&mut moved);
+            session.order.extend(moved);
         }
     }
 

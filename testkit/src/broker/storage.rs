@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::batch::{self, Header, PREFIX, Record};
 use super::sequences::{Sequences, UnknownProducer, Verdict};
 
-/// Batches shorter than this are copied into a response; longer ones are referenced.
+/// Batches shorter than this are copied, into the log and into responses; longer ones are referenced.
 const COPY_BELOW: usize = 1_024;
 
 /// A stored batch. Its first 16 bytes, which an append changes and no CRC covers, are kept as fields.
@@ -48,6 +48,12 @@ impl Stored {
     }
 }
 
+/// The bytes of a batch behind its prefix. Small ones are copied: they would keep a whole read buffer alive.
+fn kept(batch: &Bytes) -> Bytes {
+    let body = batch.slice(PREFIX.min(batch.len())..);
+    if body.len() < COPY_BELOW { Bytes::copy_from_slice(&body) } else { body }
+}
+
 /// Bytes of a response: small parts are collected, record batches are referenced.
 #[derive(Debug, Default)]
 pub struct Segments {
@@ -71,6 +77,12 @@ impl Segments {
         }
         self.bytes += bytes.len();
         self.done.push(bytes);
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Bytes in total.
@@ -204,7 +216,7 @@ impl Log {
             last_offset: base_offset + i64::from(header.last_offset_delta),
             leader_epoch,
             max_timestamp: header.max_timestamp,
-            body: bytes.slice(PREFIX..),
+            body: kept(bytes),
             raw: false,
         });
         Ok(Appended { base_offset, duplicate: false })

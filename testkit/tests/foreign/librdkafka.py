@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Does librdkafka trust our broker? Produce, group consume and admin through confluent-kafka.
 
-usage: librdkafka.py --bootstrap HOST:PORT[,...]     exits non-zero with a traceback at the first failure
+usage: librdkafka.py [--bootstrap] HOST:PORT[,...]
+The last line is `N passed, N failed`; the exit code is not 0 when something failed.
 needs: pip install confluent-kafka
 """
 import argparse
 import collections
+import sys
 import threading
 import time
+import traceback
 import uuid
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -233,21 +236,29 @@ def test_large_messages(bootstrap):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
-    bootstrap = parser.parse_args().bootstrap
-    cases = [
+    parser.add_argument("address", nargs="?")
+    parser.add_argument("--bootstrap")
+    args = parser.parse_args()
+    bootstrap = args.bootstrap or args.address or parser.error("an address is needed")
+    cases = {case.__name__: case for case in [
         test_every_compression_round_trips, test_acks_and_older_requests,
         test_commits_survive_a_restart_of_the_consumer, test_a_static_member_comes_back_without_a_rebalance,
-        test_admin, test_large_messages,
-        lambda bootstrap: test_a_group_shares_and_hands_over(bootstrap, "range"),
-        lambda bootstrap: test_a_group_shares_and_hands_over(bootstrap, "roundrobin"),
-        lambda bootstrap: test_a_group_shares_and_hands_over(bootstrap, "cooperative-sticky"),
-    ]
-    for case in cases:
+        test_admin, test_large_messages]}
+    for strategy in ["range", "roundrobin", "cooperative-sticky"]:
+        cases[f"test_a_group_shares_and_hands_over {strategy}"] = (
+            lambda bootstrap, strategy=strategy: test_a_group_shares_and_hands_over(bootstrap, strategy))
+    failed = 0
+    for title, case in cases.items():
         started = time.time()
-        case(bootstrap)
-        print(f"ok {case.__name__} {time.time() - started:.1f} s", flush=True)
-    print(f"{len(cases)} passed")
+        try:
+            case(bootstrap)
+            print(f"ok {title} {time.time() - started:.1f} s", flush=True)
+        except Exception:
+            failed += 1
+            traceback.print_exc()
+            print(f"FAILED {title}", flush=True)
+    print(f"{len(cases) - failed} passed, {failed} failed", flush=True)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -156,4 +156,63 @@ pub(super) const APIS: &[Api] = &[
             structs("results", &[text("name"), int16("error_code"), text("error_message").nullable(0)]),
         ],
     },
+    Api {
+        key: 44,
+        name: "IncrementalAlterConfigs",
+        versions: (0, 1),
+        flexible: 1,
+        request: &[
+            structs(
+                "resources",
+                &[
+                    int8("resource_type"),
+                    text("resource_name"),
+                    structs("configs", &[text("name"), int8("config_operation"), text("value").nullable(0)]),
+                ],
+            ),
+            flag("validate_only"),
+        ],
+        response: &[
+            int32("throttle_time_ms"),
+            structs(
+                "responses",
+                &[
+                    int16("error_code"),
+                    text("error_message").nullable(0),
+                    int8("resource_type"),
+                    text("resource_name"),
+                ],
+            ),
+        ],
+    },
+    Api {
+        key: 60,
+        name: "DescribeCluster",
+        versions: (0, 2),
+        flexible: 0,
+        request: &[
+            flag("include_cluster_authorized_operations"),
+            int8("endpoint_type").since(1),
+            flag("include_fenced_brokers").since(2),
+        ],
+        response: &[
+            int32("throttle_time_ms"),
+            int16("error_code"),
+            text("error_message").nullable(0),
+            int8("endpoint_type").since(1),
+            text("cluster_id"),
+            int32("controller_id"),
+            structs(
+                "brokers",
+                &[
+                    int32("broker_id"),
+                    text("host"),
+                    int32("port"),
+                    text("rack").nullable(0),
+                    flag("is_fenced").since(2),
+                ],
+            ),
+            int32("cluster_authorized_operations"),
+        ],
+    },
 ];

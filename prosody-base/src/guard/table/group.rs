@@ -1,6 +1,8 @@
 //! Which fields do the messages of consumer groups have?
 
-use crate::guard::schema::{Api, Field, blob, flag, int16, int32, int32s, int64, structs, text, texts};
+use crate::guard::schema::{
+    Api, Field, NEVER, blob, flag, int16, int32, int32s, int64, structs, text, texts,
+};
 
 pub(super) const APIS: &[Api] = &[
     Api {
@@ -219,6 +221,24 @@ pub(super) const APIS: &[Api] = &[
         flexible: 2,
         request: &[texts("groups_names")],
         response: &[int32("throttle_time_ms"), structs("results", &[text("group_id"), int16("error_code")])],
+    },
+    Api {
+        key: 47,
+        name: "OffsetDelete",
+        versions: (0, 0),
+        flexible: NEVER,
+        request: &[
+            text("group_id"),
+            structs("topics", &[text("name"), structs("partitions", &[int32("partition_index")])]),
+        ],
+        response: &[
+            int16("error_code"),
+            int32("throttle_time_ms"),
+            structs(
+                "topics",
+                &[text("name"), structs("partitions", &[int32("partition_index"), int16("error_code")])],
+            ),
+        ],
     },
 ];
 

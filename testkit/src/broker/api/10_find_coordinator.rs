@@ -28,7 +28,7 @@ impl Api for FindCoordinator {
     }
 
     async fn serve(call: &Call, request: FindCoordinatorRequest) -> Result<Answer, Refused> {
-        let mut response = FindCoordinatorResponse::default();
+        let mut response = FindCoordinatorResponse::default().with_error_message(None);
         if call.version >= 1 {
             response.throttle_time_ms = call.throttle_ms();
         }
@@ -45,6 +45,7 @@ impl Api for FindCoordinator {
             response.coordinators.push(
                 Coordinator::default()
                     .with_key(key)
+                    .with_error_message(None)
                     .with_node_id(BrokerId(id))
                     .with_host(StrBytes::from_string(host))
                     .with_port(port)

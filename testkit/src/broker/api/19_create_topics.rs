@@ -82,7 +82,7 @@ fn create(call: &Call, asked: &CreatableTopic, validate_only: bool) -> Creatable
     match created {
         Err(error) => failed(error),
         Ok((id, partitions, replication, configs)) => {
-            let mut result = CreatableTopicResult::default();
+            let mut result = CreatableTopicResult::default().with_error_message(None);
             if call.version >= 5 {
                 result.num_partitions = partitions;
                 result.replication_factor = replication;

@@ -50,6 +50,9 @@ impl Api for InitProducerId {
 fn give(call: &Call, request: &InitProducerIdRequest) -> Result<(i64, i16), i16> {
     let new = || call.shared.next_producer.fetch_add(1, Ordering::Relaxed);
     let Some(id) = &request.transactional_id else { return Ok((new(), 0)) };
+    if id.is_empty() {
+        return Err(code::INVALID_REQUEST);
+    }
     call.coordinates(id)?;
     let mut known = lock(&call.shared.transactional);
     if known.len() >= TRANSACTIONAL_IDS && !known.contains_key(id.as_str()) {

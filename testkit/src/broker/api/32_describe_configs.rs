@@ -71,6 +71,7 @@ fn describe(call: &Call, resource: DescribeConfigsResource) -> DescribeConfigsRe
         (None, _) => Err(code::INVALID_REQUEST),
     };
     let mut result = DescribeConfigsResult::default()
+        .with_error_message(None)
         .with_resource_type(resource.resource_type)
         .with_resource_name(resource.resource_name);
     let configs = match found {
@@ -85,6 +86,7 @@ fn describe(call: &Call, resource: DescribeConfigsResource) -> DescribeConfigsRe
         let mut one = DescribeConfigsResourceResult::default()
             .with_name(StrBytes::from_static_str(name))
             .with_value(Some(StrBytes::from_string(value)))
+            .with_documentation(None)
             .with_config_source(source);
         if call.version >= 3 {
             one.config_type = TOPIC_CONFIGS.iter().find(|known| known.0 == name).map_or(2, |known| known.2);

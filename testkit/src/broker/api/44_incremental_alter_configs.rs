@@ -34,7 +34,7 @@ impl Api for IncrementalAlterConfigs {
         let mut response =
             IncrementalAlterConfigsResponse::default().with_throttle_time_ms(call.throttle_ms());
         for resource in request.resources {
-            let mut result = AlterConfigsResourceResponse::default();
+            let mut result = AlterConfigsResourceResponse::default().with_error_message(None);
             if let Err((error, why)) = alter(call, &resource, request.validate_only) {
                 result.error_code = call.noted(error);
                 result.error_message = Some(StrBytes::from_string(why));

@@ -1,7 +1,9 @@
 //! How does a request frame become an answer? Header, rules, decoding, one file per API, and the answer's framing.
 
+mod answer;
 #[path = "18_api_versions.rs"]
 mod api_versions;
+mod call;
 #[path = "37_create_partitions.rs"]
 mod create_partitions;
 #[path = "19_create_topics.rs"]
@@ -58,60 +60,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI16, Ordering};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::protocol::{Decodable, Encodable};
+use bytes::Bytes;
+use kafka_protocol::protocol::Decodable;
 
+pub(crate) use self::answer::{Fate, Then};
+use self::answer::{framed, struck};
+pub(crate) use self::call::Call;
+use self::call::Fault;
 use self::request::{Head, decode_request, is_flexible};
 use super::control::{Action, Asked, Scope, Strike};
 use super::journal::Entry;
 use super::storage::Segments;
-use super::topics::{Partition, Topic};
-use super::{ApiKey, Outcome, Shared, Transport, code};
-
-/// One connection, as its requests see it.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) broker: i32,
-    pub(crate) connection: u64,
-    pub(crate) transport: Transport,
-    pub(crate) peer: String,
-    /// Wakes a fetch of this connection; one is enough, for its requests are served one after another.
-    pub(crate) waiter: Arc<tokio::sync::Notify>,
-    pub(crate) client_id: Arc<str>,
-    version: i16,
-    fault: Option<Fault>,
-    throttle: Duration,
-    error: AtomicI16,
-}
-
-/// An error that a rule wants answered.
-#[derive(Clone, Debug)]
-struct Fault {
-    code: i16,
-    topic: Option<String>,
-    partition: Option<i32>,
-}
-
-/// What the connection does with a request that was served.
-#[derive(Debug)]
-pub(crate) struct Fate {
-    pub(crate) write: Vec<Bytes>,
-    pub(crate) then: Then,
-}
-
-/// What follows an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// The next request.
-    Continue,
-    /// The connection is closed.
-    Close,
-    /// The broker closes its direction and reads on into nothing.
-    HalfClose,
-    /// The broker reads on into nothing.
-    Swallow,
-}
+use super::{ApiKey, Outcome, Shared};
 
 /// An answer before it is framed; `None` wants none.
 type Answer = Option<Segments>;
@@ -132,94 +92,6 @@ trait Api {
 /// A request that is answered by closing the connection.
 #[derive(Debug)]
 struct Refused;
-
-impl Call {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        broker: i32,
-        connection: u64,
-        transport: Transport,
-        peer: String,
-    ) -> Call {
-        Call {
-            shared,
-            broker,
-            connection,
-            transport,
-            peer,
-            waiter: Arc::default(),
-            client_id: "".into(),
-            version: 0,
-            fault: None,
-            throttle: Duration::ZERO,
-            error: AtomicI16::new(0),
-        }
-    }
-
-    /// The error a rule wants for a request that is about no single partition.
-    fn fault(&self) -> Option<i16> {
-        let code = self.fault.as_ref().map(|fault| fault.code)?;
-        Some(self.noted(code))
-    }
-
-    /// The error a rule wants for one partition.
-    fn fault_at(&self, topic: &str, partition: i32) -> Option<i16> {
-        let fault = self.fault.as_ref()?;
-        let named = fault.topic.as_ref().is_none_or(|named| named == topic);
-        let struck = named && fault.partition.is_none_or(|named| named == partition);
-        struck.then(|| self.noted(fault.code))
-    }
-
-    /// Remembers the first error of an answer for the journal, and returns it.
-    fn noted(&self, error: i16) -> i16 {
-        let _ = self.error.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed);
-        error
-    }
-
-    fn throttle_ms(&self) -> i32 {
-        i32::try_from(self.throttle.as_millis()).unwrap_or(i32::MAX)
-    }
-
-    fn encode<R: Encodable>(&self, response: &R) -> Result<Answer, Refused> {
-        let mut segments = Segments::default();
-        response.encode(segments.open(), self.version).map_err(|error| {
-            tracing::error!(version = self.version, %error, "an answer cannot be encoded");
-            Refused
-        })?;
-        Ok(Some(segments))
-    }
-
-    /// The partition, if this broker leads it and the client's leader epoch (−1 for none) is the current one.
-    fn led(&self, topic: Option<&Topic>, index: i32, client_epoch: i32) -> Result<Arc<Partition>, i16> {
-        let partition =
-            topic.and_then(|topic| topic.partition(index)).ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)?;
-        let (leader, epoch) = {
-            let inner = partition.lock();
-            (inner.leader, inner.epoch)
-        };
-        if leader != self.broker {
-            return Err(code::NOT_LEADER_OR_FOLLOWER);
-        }
-        match client_epoch {
-            -1 => Ok(partition),
-            known if known < epoch => Err(code::FENCED_LEADER_EPOCH),
-            known if known > epoch => Err(code::UNKNOWN_LEADER_EPOCH),
-            _ => Ok(partition),
-        }
-    }
-
-    /// Whether this broker coordinates the group.
-    fn coordinates(&self, group: &str) -> Result<(), i16> {
-        if group.is_empty() {
-            return Err(code::INVALID_GROUP_ID);
-        }
-        match self.shared.coordinator_of(group) {
-            Some(broker) if broker == self.broker => Ok(()),
-            Some(_) => Err(code::NOT_COORDINATOR),
-            None => Err(code::COORDINATOR_NOT_AVAILABLE),
-        }
-    }
-}
 
 /// Serves one frame (without its length).
 pub(crate) async fn serve_frame(call: &mut Call, frame: Bytes) -> Fate {
@@ -403,67 +275,4 @@ async fn run<A: Api>(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -
         entry.error = error;
     });
     fate
-}
-
-/// The bytes of an answer: length, correlation id, and an empty tag section in flexible versions.
-fn framed(correlation: i32, flexible: bool, body: Segments) -> Fate {
-    let extra = 4 + usize::from(flexible);
-    let length = i32::try_from(body.len() + extra).unwrap_or(i32::MAX);
-    let mut head = BytesMut::with_capacity(4 + extra);
-    head.put_i32(length);
-    head.put_i32(correlation);
-    if flexible {
-        head.put_u8(0);
-    }
-    let mut write = vec![head.freeze()];
-    write.extend(body.finish());
-    Fate { write, then: Then::Continue }
-}
-
-/// What a rule makes of an answer whose request had its effect.
-fn struck(action: &Action, correlation: i32, flexible: bool, body: Segments) -> (Outcome, Fate) {
-    let silent = |then| Fate { write: Vec::new(), then };
-    match action {
-        Action::CutAfter => (Outcome::CutAfter, silent(Then::Close)),
-        Action::HangAfter => (Outcome::CutAfter, silent(Then::Swallow)),
-        Action::HalfClose => (Outcome::CutAfter, silent(Then::HalfClose)),
-        Action::Error(_) => (Outcome::Refused, framed(correlation, flexible, body)),
-        Action::Garbage(bytes) => {
-            (Outcome::Spoiled, Fate { write: vec![bytes.clone()], then: Then::Continue })
-        }
-        Action::Body(bytes) => {
-            let mut other = Segments::default();
-            other.push(bytes.clone());
-            (Outcome::Spoiled, framed(correlation, flexible, other))
-        }
-        Action::WrongCorrelation => {
-            (Outcome::Spoiled, framed(correlation.wrapping_add(1_000_003), flexible, body))
-        }
-        Action::AbsurdLength(length) => {
-            let mut fate = framed(correlation, flexible, body);
-            let mut head = BytesMut::from(fate.write.first().map_or(&[][..], |head| head.as_ref()));
-            if let Some(stated) = head.get_mut(..4) {
-                stated.copy_from_slice(&length.to_be_bytes());
-            }
-            if let Some(first) = fate.write.first_mut() {
-                *first = head.freeze();
-            }
-            (Outcome::Spoiled, fate)
-        }
-        Action::PartialWrite(keep) => {
-            let whole = framed(correlation, flexible, body).write.concat();
-            let kept = whole.get(..*keep).unwrap_or(&whole);
-            let write = vec![Bytes::copy_from_slice(kept)];
-            (Outcome::Spoiled, Fate { write, then: Then::Close })
-        }
-        Action::DuplicateAnswer => {
-            let mut fate = framed(correlation, flexible, body);
-            fate.write.extend(fate.write.clone());
-            (Outcome::Spoiled, fate)
-        }
-        Action::Observe | Action::Delay(_) | Action::DelayAnswer(_) | Action::Throttle(_) => {
-            (Outcome::Answered, framed(correlation, flexible, body))
-        }
-        Action::CutBefore | Action::Hang => (Outcome::Hung, silent(Then::Close)),
-    }
 }

@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes};
 use kafka_protocol::messages::ApiKey as Known;
 use kafka_protocol::protocol::Decodable;
+use prosody_base::guard;
 
 use crate::broker::ApiKey;
 
@@ -57,8 +58,13 @@ pub(super) fn is_flexible(api: ApiKey, version: i16) -> bool {
     Known::try_from(api.0).is_ok_and(|known| known.request_header_version(version) >= 2)
 }
 
-/// Decodes a body whose counts are known to fit its bytes. Trailing bytes are let pass, as Kafka does.
+/// Decodes a body once the guard has seen that its counts and lengths fit its bytes: the decoder reserves what a peer
+/// claims. Trailing bytes are let pass, as Kafka does.
 pub(super) fn decode_request<R: Decodable>(head: &Head, mut body: Bytes) -> Result<R, Undecodable> {
+    if let Err(error) = guard::check_request(head.api.0, head.version, &body) {
+        tracing::debug!(api = %head.api, head.version, %error, "the guard refused a request");
+        return Err(Undecodable);
+    }
     R::decode(&mut body, head.version).map_err(|_| Undecodable)
 }
 

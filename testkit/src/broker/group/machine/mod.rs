@@ -4,119 +4,19 @@
 //! at once or later. Covers dynamic members (KIP-394), static members (KIP-345, KIP-814), several protocols, session
 //! and rebalance timeouts. The cooperative protocol lives in the clients; nothing here depends on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod events;
+mod rebalance;
+mod statics;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::Instant;
 
+pub use self::events::{Effect, Join, Joined, State, Sync, Token};
 use super::member::{Identity, Member};
 use crate::broker::code;
-
-/// Names a JoinGroup or SyncGroup that is not answered yet.
-pub type Token = u64;
-
-/// Where a group stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// No members.
-    Empty,
-    /// Members are asked to join.
-    PreparingRebalance,
-    /// Joined; the leader computes the assignment.
-    CompletingRebalance,
-    /// Everyone has an assignment.
-    Stable,
-}
-
-impl State {
-    /// The protocol's name of the state.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Empty => "Empty",
-            State::PreparingRebalance => "PreparingRebalance",
-            State::CompletingRebalance => "CompletingRebalance",
-            State::Stable => "Stable",
-        }
-    }
-}
-
-/// A JoinGroup.
-#[derive(Clone, Debug)]
-pub struct Join {
-    /// Answered under this name.
-    pub token: Token,
-    /// Empty for a member that has no id yet.
-    pub member_id: String,
-    /// The id to give to a member that has none.
-    pub new_id: String,
-    /// `group.instance.id` of a static member.
-    pub instance: Option<String>,
-    /// For descriptions.
-    pub client_id: String,
-    /// For descriptions.
-    pub client_host: String,
-    /// Without a heartbeat for this long a member is removed.
-    pub session_timeout: Duration,
-    /// A rebalance waits this long for the member.
-    pub rebalance_timeout: Duration,
-    /// `consumer`, for consumers.
-    pub protocol_type: String,
-    /// Assignors by preference, with the member's metadata for each.
-    pub protocols: Vec<(String, Bytes)>,
-    /// Whether a member without an id must come again with the one it is given (version 4 and later).
-    pub needs_id: bool,
-    /// Whether the answer can say that no assignment is wanted of a leader (version 9 and later).
-    pub can_skip: bool,
-}
-
-/// The answer to a JoinGroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
-    /// 0 when joined.
-    pub error: i16,
-    /// −1 with an error.
-    pub generation: i32,
-    /// Chosen assignor.
-    pub protocol: Option<String>,
-    /// Member id of the leader.
-    pub leader: String,
-    /// The member's own id.
-    pub member_id: String,
-    /// Every member, for the leader only: id, instance, metadata.
-    pub members: Vec<(String, Option<String>, Bytes)>,
-    /// The leader need not compute an assignment.
-    pub skip_assignment: bool,
-}
-
-/// A SyncGroup.
-#[derive(Clone, Debug)]
-pub struct Sync {
-    /// Answered under this name.
-    pub token: Token,
-    /// The member.
-    pub member_id: String,
-    /// Its instance, if static.
-    pub instance: Option<String>,
-    /// Its generation.
-    pub generation: i32,
-    /// What the client believes, since version 5.
-    pub protocol: Option<String>,
-    /// From the leader: member id → assignment.
-    pub assignments: BTreeMap<String, Bytes>,
-}
-
-/// What the driver has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Answers a JoinGroup.
-    Joined(Token, Box<Joined>),
-    /// Answers a SyncGroup: error code and assignment.
-    Synced(Token, i16, Bytes),
-    /// A generation has its assignments: member id → assignment.
-    Assigned(i32, BTreeMap<String, Bytes>),
-}
 
 /// What a new coordinator reads from the offsets topic: the last generation that was complete.
 #[derive(Clone, Debug, Default)]
@@ -317,62 +217,6 @@ impl Group {
         self.try_complete(now, out);
     }
 
-    /// A static member came back under its instance: it takes over the old member's place with a new id.
-    fn replace_static(&mut self, old: &str, join: Join, now: Instant, out: &mut Vec<Effect>) {
-        let Some(mut member) = self.members.remove(old) else { return };
-        let id = join.new_id.clone();
-        self.fence(&mut member, old, out);
-        let before = self.protocol.as_deref().and_then(|protocol| member.metadata(protocol));
-        member.update(&join);
-        member.heard(now);
-        let after = self.protocol.as_deref().and_then(|protocol| member.metadata(protocol));
-        if let Some(instance) = &join.instance {
-            self.instances.insert(instance.clone(), id.clone());
-        }
-        let was_leader = self.leader.as_deref() == Some(old);
-        if was_leader {
-            self.leader = Some(id.clone());
-        }
-        self.joins += 1;
-        member.joined_at = self.joins;
-        let unchanged = before == after && self.chosen().as_deref() == self.protocol.as_deref();
-        self.members.insert(id.clone(), member);
-        match self.state {
-            State::Stable if unchanged => {
-                let mut joined = self.joined(&id, was_leader && join.can_skip);
-                joined.skip_assignment = was_leader && join.can_skip;
-                if was_leader && !join.can_skip {
-                    // An old client must not believe that it leads: it would wait for an assignment of its own.
-                    joined.leader = old.to_owned();
-                }
-                self.persist();
-                out.push(Effect::Joined(join.token, Box::new(joined)));
-                return;
-            }
-            State::Stable | State::CompletingRebalance => {
-                self.wait_for_join(&id, join.token);
-                self.prepare(now, out);
-            }
-            State::Empty | State::PreparingRebalance => self.wait_for_join(&id, join.token),
-        }
-        self.try_complete(now, out);
-    }
-
-    fn wait_for_join(&mut self, id: &str, token: Token) {
-        if let Some(member) = self.members.get_mut(id) {
-            member.join = Some(token);
-        }
-    }
-
-    fn fence(&self, member: &mut Member, id: &str, out: &mut Vec<Effect>) {
-        if let Some(token) = member.join.take() {
-            out.push(Effect::Joined(token, Box::new(Joined::error(code::FENCED_INSTANCE_ID, id.to_owned()))));
-        }
-        if let Some(token) = member.sync.take() {
-            out.push(Effect::Synced(token, code::FENCED_INSTANCE_ID, Bytes::new()));
-        }
-    }
-
     /// A member asks for its assignment; the leader brings everyone's.
     pub fn sync(&mut self, sync: Sync, now: Instant, out: &mut Vec<Effect>) {
         let token = sync.token;
@@ -509,57 +353,6 @@ impl Group {
         }
     }
 
-    /// Time passed.
-    pub fn tick(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        let before = (self.members.len(), self.pending.len());
-        self.pending.retain(|_, expires| *expires > now);
-        let expired = |(id, member): (&String, &Member)| member.expired(now).then(|| id.clone());
-        let mut gone: BTreeSet<String> = self.members.iter().filter_map(expired).collect();
-        if self.sync_deadline.is_some_and(|deadline| deadline <= now) {
-            self.sync_deadline = None;
-            gone.extend(self.members.iter().filter(|(_, member)| !member.synced).map(|(id, _)| id.clone()));
-        }
-        for id in &gone {
-            self.remove(id, out);
-        }
-        if self.rebalance_deadline.is_some_and(|deadline| deadline <= now) {
-            self.complete(now, out);
-        } else if before != (self.members.len(), self.pending.len()) {
-            if gone.is_empty() {
-                self.try_complete(now, out);
-            } else {
-                self.after_removal(now, out);
-            }
-        }
-    }
-
-    /// Another broker took the group over: it knows only the last complete generation, and no request that waits.
-    pub fn relocate(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        for (id, member) in &mut self.members {
-            if let Some(token) = member.join.take() {
-                out.push(Effect::Joined(token, Box::new(Joined::error(code::NOT_COORDINATOR, id.clone()))));
-            }
-            if let Some(token) = member.sync.take() {
-                out.push(Effect::Synced(token, code::NOT_COORDINATOR, Bytes::new()));
-            }
-        }
-        let kept = self.persisted.clone();
-        self.members = kept.members;
-        self.generation = kept.generation;
-        self.leader = kept.leader;
-        self.protocol = kept.protocol;
-        self.pending.clear();
-        self.rebalance_deadline = None;
-        self.sync_deadline = None;
-        self.initial = false;
-        self.state = if self.members.is_empty() { State::Empty } else { State::Stable };
-        self.instances.clear();
-        for (id, member) in &mut self.members {
-            member.heard(now);
-            member.instance.as_ref().map(|instance| self.instances.insert(instance.clone(), id.clone()));
-        }
-    }
-
     fn remove(&mut self, id: &str, out: &mut Vec<Effect>) {
         let Some(member) = self.members.remove(id) else { return };
         if let Some(token) = member.join {
@@ -586,131 +379,6 @@ impl Group {
                 self.try_complete(now, out);
             }
             State::PreparingRebalance => self.try_complete(now, out),
-        }
-    }
-
-    fn prepare(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        for member in self.members.values_mut() {
-            if let Some(token) = member.sync.take() {
-                out.push(Effect::Synced(token, code::REBALANCE_IN_PROGRESS, Bytes::new()));
-            }
-        }
-        self.initial = self.state == State::Empty;
-        self.state = State::PreparingRebalance;
-        self.sync_deadline = None;
-        let patience = self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default();
-        self.rebalance_deadline = Some(now + if self.initial { self.initial_delay } else { patience });
-    }
-
-    fn try_complete(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        if self.state != State::PreparingRebalance {
-            return;
-        }
-        let everyone = self.pending.is_empty() && self.members.values().all(|member| member.join.is_some());
-        let in_time = self.initial && !self.initial_delay.is_zero();
-        if self.members.is_empty() || (everyone && !in_time) || (self.initial && self.initial_delay.is_zero())
-        {
-            self.complete(now, out);
-        }
-    }
-
-    /// The rebalance goes on with those who joined.
-    fn complete(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        self.rebalance_deadline = None;
-        self.initial = false;
-        let late = |(id, member): (&String, &Member)| {
-            (member.join.is_none() && member.instance.is_none()).then(|| id.clone())
-        };
-        let missing: Vec<String> = self.members.iter().filter_map(late).collect();
-        for id in missing {
-            self.remove(&id, out);
-        }
-        self.generation += 1;
-        if self.members.is_empty() {
-            self.state = State::Empty;
-            (self.protocol, self.leader) = (None, None);
-            self.persist();
-            return;
-        }
-        if self.members.values().all(|member| member.join.is_none()) {
-            // Only static members that are away: nobody could lead, so the group waits for one of them.
-            self.generation -= 1;
-            let patience =
-                self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default();
-            self.rebalance_deadline = Some(now + patience.max(Duration::from_millis(1)));
-            return;
-        }
-        self.protocol = self.chosen();
-        let leads = |id: &String| self.members.get(id).is_some_and(|member| member.join.is_some());
-        if !self.leader.as_ref().is_some_and(leads) {
-            let first = self.members.iter().filter(|(_, member)| member.join.is_some());
-            self.leader = first.min_by_key(|(_, member)| member.joined_at).map(|(id, _)| id.clone());
-        }
-        self.state = State::CompletingRebalance;
-        let patience = self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default();
-        self.sync_deadline = Some(now + patience);
-        let ids: Vec<String> = self.members.keys().cloned().collect();
-        for id in ids {
-            let joined = self.joined(&id, self.leader.as_ref() == Some(&id));
-            let Some(member) = self.members.get_mut(&id) else { continue };
-            member.synced = member.join.is_none();
-            if let Some(token) = member.join.take() {
-                member.heard(now);
-                out.push(Effect::Joined(token, Box::new(joined)));
-            }
-        }
-    }
-
-    fn joined(&self, id: &str, with_members: bool) -> Joined {
-        let entry =
-            |(id, member): (&String, &Member)| (id.clone(), member.instance.clone(), self.metadata(member));
-        Joined {
-            error: code::NONE,
-            generation: self.generation,
-            protocol: self.protocol.clone(),
-            leader: self.leader.clone().unwrap_or_default(),
-            member_id: id.to_owned(),
-            members: if with_members { self.members.iter().map(entry).collect() } else { Vec::new() },
-            skip_assignment: false,
-        }
-    }
-
-    fn everyone_supports(&self, protocol: &str) -> bool {
-        self.members.values().all(|member| member.metadata(protocol).is_some())
-    }
-
-    /// Each member votes for its first protocol that everyone supports; ties go to the one voted for first by name.
-    fn chosen(&self) -> Option<String> {
-        let mut votes = BTreeMap::<&str, usize>::new();
-        for member in self.members.values() {
-            if let Some((name, _)) = member.protocols.iter().find(|(name, _)| self.everyone_supports(name)) {
-                *votes.entry(name).or_default() += 1;
-            }
-        }
-        let most = votes.values().copied().max()?;
-        votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.to_owned())
-    }
-
-    fn persist(&mut self) {
-        self.persisted = Persisted {
-            generation: self.generation,
-            members: self.members.clone(),
-            leader: self.leader.clone(),
-            protocol: self.protocol.clone(),
-        };
-    }
-}
-
-impl Joined {
-    fn error(error: i16, member_id: String) -> Joined {
-        Joined {
-            error,
-            generation: -1,
-            protocol: None,
-            leader: String::new(),
-            member_id,
-            members: Vec::new(),
-            skip_assignment: false,
         }
     }
 }

@@ -4,9 +4,13 @@
 //! four compressions, is for assertions and for offsets by timestamp. Gaps: magic 0 and 1 can be stored by tests
 //! (`Cluster::append_raw`) but are not decoded.
 
-use std::io::Read;
+mod build;
+mod records;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
+
+pub use self::build::{KeyValue, NewBatch, with_append_time};
+pub use self::records::{DECODED_BYTES, Record, records};
 
 /// Bytes in front of what the CRC and the stored body cover: base offset, length, leader epoch.
 pub const PREFIX: usize = 16;
@@ -14,8 +18,6 @@ pub const PREFIX: usize = 16;
 pub const HEADER: usize = 61;
 /// Bytes of a batch that its length field does not count: base offset and the length itself.
 const UNCOUNTED: usize = 12;
-/// A decoded batch may not grow beyond this many bytes.
-pub const DECODED_BYTES: usize = 256 * 1024 * 1024;
 
 /// Why a batch is not accepted or cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,21 +98,6 @@ pub fn wrap_sequence(sequence: i32, delta: i32) -> i32 {
     i32::try_from(sum & i64::from(i32::MAX)).unwrap_or(0)
 }
 
-/// One decoded record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Its offset in the partition.
-    pub offset: i64,
-    /// Milliseconds since the epoch.
-    pub timestamp: i64,
-    /// `None` for no key.
-    pub key: Option<Bytes>,
-    /// `None` for a tombstone.
-    pub value: Option<Bytes>,
-    /// In order; names may repeat.
-    pub headers: Vec<(Bytes, Option<Bytes>)>,
-}
-
 /// Reads the header of the batch at the start of `bytes`.
 ///
 /// # Errors
@@ -172,170 +159,6 @@ pub fn check_crc(batch: &[u8]) -> Result<(), BatchError> {
     let stored = batch.get(17..21).and_then(|crc| crc.try_into().ok()).map(u32::from_be_bytes);
     let covered = batch.get(21..).ok_or(BatchError::Length)?;
     if stored == Some(crc32c::crc32c(covered)) { Ok(()) } else { Err(BatchError::Crc) }
-}
-
-/// Decodes every record of one whole batch, data and control alike.
-///
-/// # Errors
-/// What does not add up.
-pub fn records(batch: &Bytes) -> Result<Vec<Record>, BatchError> {
-    let header = header(batch)?;
-    check_crc(batch.get(..header.length).ok_or(BatchError::Length)?)?;
-    let body = decompress(header.attributes & 0x07, batch.slice(HEADER..header.length))?;
-    let mut records = Vec::new();
-    let mut at = Reader { bytes: &body };
-    for _ in 0..header.count {
-        let length = at.length()?.ok_or(BatchError::Record)?;
-        let mut record = Reader { bytes: at.take(length)? };
-        let _attributes = record.i8()?;
-        let delta = record.varint()?;
-        let offset_delta = record.varint()?;
-        let timestamp = if header.is_log_append_time() {
-            header.max_timestamp
-        } else {
-            header.base_timestamp.wrapping_add(delta)
-        };
-        let key = record.field(&body)?;
-        let value = record.field(&body)?;
-        let mut headers = Vec::new();
-        for _ in 0..record.varint()? {
-            let name = record.field(&body)?.ok_or(BatchError::Record)?;
-            headers.push((name, record.field(&body)?));
-        }
-        records.push(Record {
-            offset: header.base_offset.wrapping_add(offset_delta),
-            timestamp,
-            key,
-            value,
-            headers,
-        });
-    }
-    Ok(records)
-}
-
-/// What a test puts into a batch.
-#[derive(Clone, Debug)]
-pub struct NewBatch<'a> {
-    /// Attributes without compression: the records are stored plain.
-    pub attributes: i16,
-    /// −1 without idempotence.
-    pub producer_id: i64,
-    /// −1 without idempotence.
-    pub producer_epoch: i16,
-    /// −1 without idempotence.
-    pub base_sequence: i32,
-    /// Milliseconds, the same for every record.
-    pub timestamp: i64,
-    /// Keys and values.
-    pub records: &'a [(Option<&'a [u8]>, Option<&'a [u8]>)],
-}
-
-impl NewBatch<'_> {
-    /// Encodes the batch with base offset 0, uncompressed.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut records = BytesMut::new();
-        let mut one = BytesMut::new();
-        for (delta, (key, value)) in (0i64..).zip(self.records) {
-            one.clear();
-            one.put_i8(0);
-            put_varint(&mut one, 0);
-            put_varint(&mut one, delta);
-            for field in [key, value] {
-                put_varint(&mut one, field.map_or(-1, |field| field.len() as i64));
-                one.put_slice(field.unwrap_or_default());
-            }
-            put_varint(&mut one, 0);
-            put_varint(&mut records, one.len() as i64);
-            records.put_slice(&one);
-        }
-        let mut covered = BytesMut::new();
-        covered.put_i16(self.attributes);
-        covered.put_i32(i32::try_from(self.records.len()).unwrap_or(i32::MAX).saturating_sub(1));
-        covered.put_i64(self.timestamp);
-        covered.put_i64(self.timestamp);
-        covered.put_i64(self.producer_id);
-        covered.put_i16(self.producer_epoch);
-        covered.put_i32(self.base_sequence);
-        covered.put_i32(i32::try_from(self.records.len()).unwrap_or(i32::MAX));
-        covered.put_slice(&records);
-        let mut batch = BytesMut::new();
-        batch.put_i64(0);
-        batch.put_i32(i32::try_from(covered.len() + 9).unwrap_or(i32::MAX));
-        batch.put_i32(0);
-        batch.put_i8(2);
-        batch.put_u32(crc32c::crc32c(&covered));
-        batch.put_slice(&covered);
-        batch.freeze()
-    }
-}
-
-/// The same batch with the broker's time: attribute bit, largest timestamp and CRC are written anew.
-#[must_use]
-pub fn with_append_time(batch: &[u8], now_ms: i64) -> Bytes {
-    let mut copy = BytesMut::from(batch);
-    if let Some(attributes) = copy.get_mut(22) {
-        *attributes |= 0x08;
-    }
-    if let Some(max_timestamp) = copy.get_mut(35..43) {
-        max_timestamp.copy_from_slice(&now_ms.to_be_bytes());
-    }
-    let crc = crc32c::crc32c(copy.get(21..).unwrap_or_default());
-    if let Some(stored) = copy.get_mut(17..21) {
-        stored.copy_from_slice(&crc.to_be_bytes());
-    }
-    copy.freeze()
-}
-
-fn put_varint(out: &mut BytesMut, value: i64) {
-    let mut rest = ((value << 1) ^ (value >> 63)) as u64;
-    while rest >= 0x80 {
-        out.put_u8((rest as u8) | 0x80);
-        rest >>= 7;
-    }
-    out.put_u8(rest as u8);
-}
-
-fn decompress(codec: i16, data: Bytes) -> Result<Bytes, BatchError> {
-    let mut out = Vec::new();
-    let cap = DECODED_BYTES as u64;
-    let read = match codec {
-        0 => return Ok(data),
-        1 => flate2::read::GzDecoder::new(&data[..]).take(cap).read_to_end(&mut out),
-        2 => return snappy(&data),
-        3 => lz4_flex::frame::FrameDecoder::new(&data[..]).take(cap).read_to_end(&mut out),
-        4 => zstd::stream::read::Decoder::new(&data[..])
-            .and_then(|inner| inner.take(cap).read_to_end(&mut out)),
-        _ => return Err(BatchError::Compression),
-    };
-    read.map_err(|_| BatchError::Compression)?;
-    Ok(out.into())
-}
-
-/// Snappy as Java writes it (xerial: magic, two version numbers, then length-prefixed blocks), or one raw block.
-fn snappy(data: &[u8]) -> Result<Bytes, BatchError> {
-    const MAGIC: &[u8] = b"\x82SNAPPY\0";
-    let block = |bytes: &[u8], out: &mut Vec<u8>| {
-        let size = snap::raw::decompress_len(bytes).map_err(|_| BatchError::Compression)?;
-        if size.saturating_add(out.len()) > DECODED_BYTES {
-            return Err(BatchError::Compression);
-        }
-        let plain = snap::raw::Decoder::new().decompress_vec(bytes).map_err(|_| BatchError::Compression)?;
-        out.extend_from_slice(&plain);
-        Ok(())
-    };
-    let mut out = Vec::new();
-    if !data.starts_with(MAGIC) {
-        block(data, &mut out)?;
-        return Ok(out.into());
-    }
-    let mut at = Reader { bytes: data };
-    at.take(MAGIC.len() + 8)?;
-    while !at.bytes.is_empty() {
-        let length = usize::try_from(at.i32()?).map_err(|_| BatchError::Compression)?;
-        block(at.take(length)?, &mut out)?;
-    }
-    Ok(out.into())
 }
 
 /// A position in bytes that a peer wrote.

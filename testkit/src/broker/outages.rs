@@ -1,0 +1,96 @@
+//! How does a test break a cluster? Brokers that stop and start, leaders and coordinators that move.
+
+use super::Cluster;
+use super::topics::{Topic, lock};
+use crate::net::{listen_pipe, listen_tcp};
+
+impl Cluster {
+    /// The leader of a partition, −1 for none.
+    #[must_use]
+    pub fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.inner(topic, partition, |inner| inner.leader)
+    }
+
+    /// Gives a partition to another leader, in a new epoch. Waiting fetches are answered at once.
+    pub fn move_leader(&self, topic: &str, partition: i32, broker: i32) -> bool {
+        self.inner(topic, partition, |inner| inner.lead(broker)).is_some()
+    }
+
+    /// The broker that coordinates a group.
+    #[must_use]
+    pub fn coordinator(&self, group: &str) -> Option<i32> {
+        self.shared.coordinator_of(group)
+    }
+
+    /// Gives a group to another coordinator, which knows the last complete generation and the committed offsets. Joins
+    /// and syncs that wait are answered NOT_COORDINATOR.
+    pub fn move_coordinator(&self, group: &str, broker: i32) {
+        self.shared.set_coordinator(group, broker);
+    }
+
+    /// Stops a broker: its connections are cut, its partitions and groups go to others that are up.
+    pub fn stop_broker(&self, id: i32) {
+        {
+            let mut brokers = lock(&self.shared.brokers);
+            let Some(broker) = brokers.get_mut(&id) else { return };
+            broker.up = false;
+            broker.listeners.clear();
+            broker.connections.clear();
+            lock(&broker.sessions).clear();
+        }
+        let alive = self.shared.alive();
+        for topic in lock(&self.shared.topics).all() {
+            self.elect(&topic, &alive, Some(id));
+        }
+        for group in self.shared.coordinated_by(id) {
+            let at = crc32c::crc32c(group.as_bytes()) as usize % alive.len().max(1);
+            self.shared.set_coordinator(&group, alive.get(at).copied().unwrap_or(id));
+        }
+    }
+
+    /// Starts a broker that was stopped, at its old addresses. It leads what nobody leads.
+    pub fn start_broker(&self, id: i32) {
+        let tcp = {
+            let mut brokers = lock(&self.shared.brokers);
+            let Some(broker) = brokers.get_mut(&id).filter(|broker| !broker.up) else { return };
+            broker.up = true;
+            broker.tcp
+        };
+        let mut listeners = vec![listen_pipe(&self.shared, id)];
+        if let Some(port) = tcp {
+            match listen_tcp(&self.shared, id, port) {
+                Ok((task, _)) => listeners.push(task),
+                Err(error) => tracing::error!(broker = id, port, %error, "a broker cannot listen again"),
+            }
+        }
+        if let Some(broker) = lock(&self.shared.brokers).get_mut(&id) {
+            broker.listeners.extend(listeners);
+        }
+        let alive = self.shared.alive();
+        for topic in lock(&self.shared.topics).all() {
+            self.elect(&topic, &alive, None);
+        }
+    }
+
+    /// Cuts every connection of a broker, which stays up.
+    pub fn cut_connections(&self, id: i32) {
+        if let Some(broker) = lock(&self.shared.brokers).get_mut(&id) {
+            broker.connections.clear();
+        }
+    }
+
+    /// Gives partitions led by `gone`, or by nobody, to a replica that is up.
+    fn elect(&self, topic: &Topic, alive: &[i32], gone: Option<i32>) {
+        for (index, partition) in (0..).zip(topic.partitions()) {
+            let mut inner = partition.lock();
+            if inner.leader != -1 && Some(inner.leader) != gone {
+                continue;
+            }
+            let replicas = self.shared.replicas(index, topic.replication);
+            let next = replicas.into_iter().find(|broker| alive.contains(broker)).unwrap_or(-1);
+            if next != inner.leader {
+                inner.lead(next);
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Does the broker do what Kafka does? One program, so that it is linked once.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod apis;
+mod common;
+mod faults;
+mod fetching;
+mod hostile;
