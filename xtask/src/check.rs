@@ -32,11 +32,12 @@ const CHECKS: &[(&str, Check)] = &[
     ("format: dotnet format", csharp::format),
 ];
 
-/// `cargo xtask check`
-pub(crate) fn command(args: Args) -> Outcome {
+/// `cargo xtask check [NAME]`
+pub(crate) fn command(mut args: Args) -> Outcome {
+    let name = args.word();
     args.end()?;
     let start = Instant::now();
-    let tally = suite();
+    let tally = run_checks(name.as_deref().unwrap_or_default());
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let green = report::close(&[("check", tally, start.elapsed())], strict);
     Ok(if green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -44,8 +45,12 @@ pub(crate) fn command(args: Args) -> Outcome {
 
 /// All checks, each counted as one test.
 pub(crate) fn suite() -> Tally {
+    run_checks("")
+}
+
+fn run_checks(wanted: &str) -> Tally {
     let mut tally = Tally::default();
-    for (name, check) in CHECKS {
+    for (name, check) in CHECKS.iter().filter(|(name, _)| name.starts_with(wanted)) {
         doing(name);
         let start = Instant::now();
         let verdict = check();

@@ -50,7 +50,7 @@ usage: cargo xtask COMMAND
   test [--suite NAME]... [--full]   check, then every suite of both languages; installs what is missing first.
                                     --suite runs one suite (test --list names them), --full the long tier of each,
                                     which alone writes docs/results/
-  check                             format, lints, dependency bans, layers, sizes, docs, both languages
+  check [NAME]                      format, lints, dependency bans (deny), layers, sizes, unsafe, docs, both languages
   bench [NAME]... [--quick] [--json FILE]
                                     measures beside peers and bars (bench --list names them): a table, and JSON rows
   sim --seeds A..B                  runs the simulation of client and broker for the seeds A to B-1
