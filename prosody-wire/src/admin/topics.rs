@@ -186,7 +186,7 @@ impl Admin {
         let answer = connection.call(&request, attempt.timeout).await?;
         let doing = format!("DescribeConfigs to {}", connection.peer());
         let row = only(answer.results, &doing)?;
-        verdict(row.error_code, row.error_message.as_ref(), doing).map_err(Error::final_answer)?;
+        verdict(row.error_code, row.error_message.as_ref(), doing).map_err(about_topic)?;
         let entries = row.configs.iter().map(|config| ConfigEntry {
             name: config.name.to_string(),
             value: config.value.as_ref().map(ToString::to_string),
@@ -208,4 +208,9 @@ fn verdict(code: i16, message: Option<&StrBytes>, doing: String) -> Result<(), E
         let message = message.map(ToString::to_string).filter(|text| !text.is_empty());
         Error::new(doing, ErrorKind::Broker(code, message))
     })
+}
+
+/// Here a missing topic is an answer and not a reason to refresh metadata and ask again.
+fn about_topic(error: Error) -> Error {
+    if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) { error.final_answer() } else { error }
 }

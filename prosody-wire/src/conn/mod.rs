@@ -153,10 +153,12 @@ impl Connection {
         let doing = || format!("{:?} v{version} to {}", R::API, self.peer());
         let body = encode(request, version).map_err(|why| Error::new(doing(), ErrorKind::Encode(why)))?;
         let mut answer = self.call_raw(R::API, version, body, timeout).await?;
+        // The broker did answer, but what it did is as unknown as if it had not.
+        let unread = |why| Error::decode(doing(), why).with_sent(true);
         prosody_base::guard::check_response(R::API as i16, version, &answer)
-            .map_err(|why| Error::decode(doing(), DecodeError::Guard(why)))?;
+            .map_err(|why| unread(DecodeError::Guard(why)))?;
         let response = R::Response::decode(&mut answer, version)
-            .map_err(|why| Error::decode(doing(), DecodeError::Body(format!("{why:#}"))))?;
+            .map_err(|why| unread(DecodeError::Body(format!("{why:#}"))))?;
         self.throttle(R::throttle(&response));
         Ok(response)
     }

@@ -6,10 +6,14 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::time::Duration;
 
 use prosody_base::Network;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+
+/// Share of one address where a name has several: one that swallows packets must not use up the others' time.
+const ADDRESS_SHARE: Duration = Duration::from_secs(2);
 
 /// A future behind a pointer, so that a trait object can return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -39,8 +43,10 @@ impl Connector for TcpConnector {
             };
             let mut causes = Vec::new();
             let mut kind = io::ErrorKind::NotFound;
+            let share = if addresses.len() > 1 { ADDRESS_SHARE } else { Duration::MAX };
             for address in addresses {
-                match TcpStream::connect(address).await {
+                let connected = tokio::time::timeout(share, TcpStream::connect(address)).await;
+                match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                     Ok(stream) => {
                         stream.set_nodelay(true)?;
                         return Ok(Box::new(stream) as Box<dyn Stream>);
