@@ -1,5 +1,6 @@
 //! What must hold for every batch, whoever wrote it.
 
+mod golden;
 mod round_trip;
 
 use super::*;
