@@ -195,6 +195,7 @@ impl Buffer {
     }
 
     /// Makes room for `more` bytes after what was written.
+    #[inline]
     pub fn reserve(&mut self, more: usize) {
         let need = self.used.saturating_add(more);
         if need > self.bytes.len() {
@@ -220,14 +221,19 @@ impl Buffer {
         self.bytes = bigger;
     }
 
+    /// The next `len` bytes, counted as written, to be filled in; what they hold before is unspecified.
+    #[inline]
+    pub fn extend_with(&mut self, len: usize) -> &mut [u8] {
+        self.reserve(len);
+        let start = self.used;
+        self.used += len;
+        self.bytes.get_mut(start..self.used).unwrap_or_default()
+    }
+
     /// Appends a copy of `bytes`.
     #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
-        self.reserve(bytes.len());
-        if let Some(room) = self.bytes.get_mut(self.used..self.used + bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.used += bytes.len();
-        }
+        self.extend_with(bytes.len()).copy_from_slice(bytes);
     }
 
     /// The written bytes as a shared view. The memory returns to the pool when the last clone or slice is dropped.

@@ -1,7 +1,7 @@
 //! Where does the next batch begin, and may it be believed?
 
-use super::header::{self, BatchHeader, CRC_START, HEADER_BYTES, PREFIX_BYTES, TimestampKind};
-use super::iter::{ControlKind, Layout, Records};
+use super::header::{self, BatchHeader, CRC_START, HEADER_BYTES, PREFIX_BYTES};
+use super::iter::{ControlKind, Layout, Records, Rules};
 use super::varint::Cursor;
 use super::{BatchError, BatchErrorKind, BatchLimits, Compression, Decompressor, legacy};
 use bytes::Bytes;
@@ -164,14 +164,18 @@ impl RawBatch {
                     let (count, bytes) = (header.record_count, data.len());
                     return Err(BatchErrorKind::RecordsForBytes { count, bytes });
                 }
-                Layout::V2 {
-                    base_timestamp: header.base_timestamp,
+                Layout::V2(Rules {
+                    base_timestamp: header.log_append_time().unwrap_or(header.base_timestamp),
+                    timestamp_mask: if header.log_append_time().is_some() { 0 } else { -1 },
                     // The header was read from an `i32` delta, so the difference is one.
                     last_offset_delta: (header.last_offset - header.base_offset) as i32,
                     headers_per_record: limits.headers_per_record,
-                }
+                })
             }
-            magic if codec == Compression::None => Layout::Legacy(legacy::Shift { offset: 0, magic }),
+            magic if codec == Compression::None => {
+                let log_append_time = header.log_append_time();
+                Layout::Legacy(legacy::Shift { offset: 0, magic, log_append_time })
+            }
             _ => Layout::Legacy(legacy::open_wrapper(&mut header, &data)?),
         };
         let is_view = codec == Compression::None;
@@ -183,7 +187,7 @@ impl RawBatch {
     pub fn into_gap(self) -> Batch {
         let mut header = self.header;
         header.record_count = 0;
-        let layout = Layout::V2 { base_timestamp: 0, last_offset_delta: 0, headers_per_record: 0 };
+        let layout = Layout::V2(Rules::default());
         Batch { header, data: Bytes::new(), layout, backing_len: 0, is_view: false, from: i64::MIN }
     }
 }
@@ -270,12 +274,8 @@ impl Batch {
     #[must_use]
     #[inline]
     pub fn records(&self) -> Records<'_> {
-        let log_append_time = match self.header.timestamp_kind {
-            TimestampKind::Create => None,
-            TimestampKind::LogAppend => Some(self.header.max_timestamp),
-        };
         let (base, count) = (self.header.base_offset, self.header.record_count);
-        let records = Records::new(&self.data, self.layout, base, log_append_time, count);
+        let records = Records::new(&self.data, self.layout, base, count);
         if self.from > base { records.starting_at(self.from) } else { records }
     }
 

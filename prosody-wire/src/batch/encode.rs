@@ -4,7 +4,7 @@ use super::buffer::{Buffer, BufferPool};
 use super::compress::{Compression, Compressor};
 use super::decode::checksum;
 use super::header::{HEADER_BYTES, PREFIX_BYTES, attributes};
-use super::varint::{Scratch, put_varint, varint_len};
+use super::varint::{varint_len, zigzag};
 use bytes::Bytes;
 
 /// Who sends a batch. The default is a producer without idempotence.
@@ -138,35 +138,22 @@ impl BatchBuilder {
         if self.count == 0 {
             self.start(timestamp);
         }
-        self.buffer.reserve(length + 5);
-        let mut scratch = Scratch::new();
-        put_varint(&mut scratch, length as i64);
-        scratch.push(0);
-        put_varint(&mut scratch, timestamp_delta);
-        put_varint(&mut scratch, delta);
-        put_varint(&mut scratch, key.map_or(-1, |key| key.len() as i64));
-        self.buffer.extend(scratch.bytes());
-        self.buffer.extend(key.unwrap_or_default());
-        self.put(value);
-        let mut scratch = Scratch::new();
-        put_varint(&mut scratch, header_count);
-        self.buffer.extend(scratch.bytes());
+        let mut out = Writer { out: self.buffer.extend_with(varint_len(length as i64) + length) };
+        out.varint(length as i64);
+        out.byte(0);
+        out.varint(timestamp_delta);
+        out.varint(delta);
+        out.field(key);
+        out.field(value);
+        out.varint(header_count);
         for (key, value) in headers {
-            self.put(Some(key));
-            self.put(value);
+            out.field(Some(key));
+            out.field(value);
         }
         self.max_timestamp = self.max_timestamp.max(timestamp);
         let offset = self.count;
         self.count += 1;
         Ok(offset)
-    }
-
-    #[inline]
-    fn put(&mut self, field: Option<&[u8]>) {
-        let mut scratch = Scratch::new();
-        put_varint(&mut scratch, field.map_or(-1, |field| field.len() as i64));
-        self.buffer.extend(scratch.bytes());
-        self.buffer.extend(field.unwrap_or_default());
     }
 
     #[cold]
@@ -263,6 +250,42 @@ fn finish(batch: &mut [u8]) {
     const CRC_AT: usize = 17;
     let crc = checksum(batch);
     Header { batch, at: CRC_AT }.put(crc.to_be_bytes());
+}
+
+/// Writes into room whose length was computed before. Headers that differ between the two walks over them are cut off,
+/// never written elsewhere.
+struct Writer<'a> {
+    out: &'a mut [u8],
+}
+
+impl Writer<'_> {
+    #[inline(always)]
+    fn byte(&mut self, byte: u8) {
+        if let Some((first, rest)) = std::mem::take(&mut self.out).split_first_mut() {
+            *first = byte;
+            self.out = rest;
+        }
+    }
+
+    #[inline(always)]
+    fn varint(&mut self, value: i64) {
+        let mut raw = zigzag(value);
+        while raw >= 0x80 {
+            self.byte(raw as u8 | 0x80);
+            raw >>= 7;
+        }
+        self.byte(raw as u8);
+    }
+
+    #[inline(always)]
+    fn field(&mut self, field: Option<&[u8]>) {
+        let Some(field) = field else { return self.varint(-1) };
+        self.varint(field.len() as i64);
+        if let Some((room, rest)) = std::mem::take(&mut self.out).split_at_mut_checked(field.len()) {
+            room.copy_from_slice(field);
+            self.out = rest;
+        }
+    }
 }
 
 /// Fixed-width fields one after the other.

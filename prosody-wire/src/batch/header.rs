@@ -112,6 +112,17 @@ impl BatchHeader {
     }
 }
 
+impl BatchHeader {
+    /// The timestamp of every record, when the broker set it.
+    #[must_use]
+    pub fn log_append_time(&self) -> Option<i64> {
+        match self.timestamp_kind {
+            TimestampKind::Create => None,
+            TimestampKind::LogAppend => Some(self.max_timestamp),
+        }
+    }
+}
+
 /// `base + delta`, leaving room for the offset after it.
 pub(crate) fn checked_last(base_offset: i64, delta: i64) -> Result<i64, BatchErrorKind> {
     if base_offset < 0 {

@@ -5,7 +5,6 @@
 //! set (KIP-31: with offsets relative to the wrapper's when magic is 1).
 
 use super::header::{BatchHeader, TimestampKind, compression, timestamp_kind};
-use super::iter::{RecordSpan, Span};
 use super::varint::Cursor;
 use super::{BatchErrorKind, Compression, MessageError};
 
@@ -20,24 +19,25 @@ pub(super) const CRC_START: usize = 16;
 pub(super) struct Shift {
     pub(super) offset: i64,
     pub(super) magic: i8,
+    /// With `LogAppendTime`, the timestamp of every message.
+    pub(super) log_append_time: Option<i64>,
 }
 
-/// One message, with the place of its key and value.
-struct Message {
-    offset: i64,
+/// One message.
+pub(super) struct Message<'a> {
+    pub(super) offset: i64,
     attributes: i8,
-    timestamp: i64,
-    key: Span,
-    value: Span,
+    pub(super) timestamp: i64,
+    pub(super) key: Option<&'a [u8]>,
+    pub(super) value: Option<&'a [u8]>,
 }
 
-/// Reads the message at the cursor, which stands inside `total` bytes.
-fn read_message(cursor: &mut Cursor<'_>, total: usize, magic: i8) -> Result<Message, MessageError> {
+/// Reads the message at the cursor.
+pub(super) fn read_message<'a>(cursor: &mut Cursor<'a>, magic: i8) -> Result<Message<'a>, MessageError> {
     let offset = cursor.i64().ok_or(MessageError::Truncated)?;
     let size = cursor.i32().ok_or(MessageError::Truncated)?;
     let body =
         usize::try_from(size).ok().and_then(|size| cursor.take(size)).ok_or(MessageError::Size(size))?;
-    let end = total - cursor.len();
     let mut body = Cursor::new(body);
     let (crc, found, attributes) = (body.u32(), body.i8(), body.i8());
     let (Some(_), Some(found), Some(attributes)) = (crc, found, attributes) else {
@@ -47,41 +47,29 @@ fn read_message(cursor: &mut Cursor<'_>, total: usize, magic: i8) -> Result<Mess
         return Err(MessageError::MixedMagic(found));
     }
     let timestamp = if magic == 0 { -1 } else { body.i64().ok_or(MessageError::Size(size))? };
-    let key = nullable(&mut body, end, MessageError::KeyLength)?;
-    let value = nullable(&mut body, end, MessageError::ValueLength)?;
+    let key = nullable(&mut body, MessageError::KeyLength)?;
+    let value = nullable(&mut body, MessageError::ValueLength)?;
     if !body.is_empty() {
         return Err(MessageError::TrailingBytes(body.len()));
     }
     Ok(Message { offset, attributes, timestamp, key, value })
 }
 
-fn nullable(body: &mut Cursor<'_>, end: usize, error: fn(i32) -> MessageError) -> Result<Span, MessageError> {
+fn nullable<'a>(
+    body: &mut Cursor<'a>,
+    error: fn(i32) -> MessageError,
+) -> Result<Option<&'a [u8]>, MessageError> {
     let length = body.i32().ok_or(MessageError::Truncated)?;
     if length == -1 {
-        return Ok(Span::NULL);
+        return Ok(None);
     }
-    let taken = usize::try_from(length).ok().and_then(|len| body.take(len)).ok_or_else(|| error(length))?;
-    Ok(Span::before(end, body.len(), taken.len()))
-}
-
-/// The next record of a set that was looked through before.
-pub(super) fn read_plain(
-    cursor: &mut Cursor<'_>,
-    total: usize,
-    shift: Shift,
-    log_append_time: Option<i64>,
-) -> Result<RecordSpan, MessageError> {
-    let message = read_message(cursor, total, shift.magic)?;
-    let offset = message.offset.checked_add(shift.offset).ok_or(MessageError::Offset)?;
-    let timestamp = log_append_time.unwrap_or(message.timestamp);
-    let (key, value) = (message.key, message.value);
-    Ok(RecordSpan { offset, timestamp, key, value, headers: Span::EMPTY, header_count: 0 })
+    usize::try_from(length).ok().and_then(|len| body.take(len)).map(Some).ok_or_else(|| error(length))
 }
 
 /// The outer message as the header of a batch of one, and its value where it is a wrapper.
 pub(super) fn read_outer(entry: &[u8], magic: i8) -> Result<(BatchHeader, Option<&[u8]>), BatchErrorKind> {
     let broken = |why| BatchErrorKind::Message { index: 0, why };
-    let message = read_message(&mut Cursor::new(entry), entry.len(), magic).map_err(broken)?;
+    let message = read_message(&mut Cursor::new(entry), magic).map_err(broken)?;
     let attributes = i16::from(message.attributes);
     let compression = compression(attributes)?;
     let offset = super::header::checked_last(message.offset, 0)?;
@@ -106,7 +94,7 @@ pub(super) fn read_outer(entry: &[u8], magic: i8) -> Result<(BatchHeader, Option
     if !is_wrapper {
         return Ok((header, None));
     }
-    match message.value.of(entry) {
+    match message.value {
         Some(value) => Ok((header, Some(value))),
         None => Err(broken(MessageError::Empty)),
     }
@@ -119,7 +107,7 @@ pub(super) fn open_wrapper(header: &mut BatchHeader, set: &[u8]) -> Result<Shift
     let mut bounds: Option<(i64, i64)> = None;
     while !cursor.is_empty() {
         let broken = |why| BatchErrorKind::Message { index, why };
-        let message = read_message(&mut cursor, set.len(), header.magic).map_err(broken)?;
+        let message = read_message(&mut cursor, header.magic).map_err(broken)?;
         if compression(message.attributes.into())? != Compression::None {
             return Err(broken(MessageError::Nested));
         }
@@ -141,5 +129,5 @@ pub(super) fn open_wrapper(header: &mut BatchHeader, set: &[u8]) -> Result<Shift
     }
     header.base_offset = base_offset;
     header.record_count = index;
-    Ok(Shift { offset, magic: header.magic })
+    Ok(Shift { offset, magic: header.magic, log_append_time: header.log_append_time() })
 }
