@@ -133,3 +133,83 @@ impl Sequences {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn batch(epoch: i16, base_sequence: i32, count: i32) -> Header {
+        Header {
+            base_offset: 0,
+            length: 0,
+            leader_epoch: 0,
+            magic: 2,
+            attributes: 0,
+            last_offset_delta: count - 1,
+            base_timestamp: 0,
+            max_timestamp: 0,
+            producer_id: 7,
+            producer_epoch: epoch,
+            base_sequence,
+            count,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Compared with a log that remembers everything: what is appended is gapless and new, per epoch, and the last
+        /// five batches are recognized.
+        #[test]
+        fn the_log_stays_gapless(start in prop_oneof![Just(0i32), Just(i32::MAX - 20)], tries in prop::collection::vec((0i16..3, 0usize..12, 1i32..4), 1..80)) {
+            let mut sequences = Sequences::default();
+            let mut log: Vec<(i16, i32, i32, i64)> = Vec::new();
+            let first = batch(0, start, 1);
+            prop_assert_eq!(sequences.check(&first, UnknownProducer::Accept), Verdict::Append);
+            sequences.appended(&first, 0);
+            log.push((0, start, start, 0));
+            for (epoch, back, count) in tries {
+                let newest = *log.last().expect("begun");
+                // `back` 0 is the batch that is due, 1..=9 repeats an old one, more is something else.
+                let tried = match back {
+                    0 if epoch == newest.0 => batch(epoch, wrap_sequence(newest.2, 1), count),
+                    0 => batch(epoch, 0, count),
+                    1..=9 if back <= log.len() => {
+                        let old = log[log.len() - back];
+                        batch(old.0, old.1, wrap_sequence(old.2, 1).wrapping_sub(old.1).rem_euclid(i32::MAX).clamp(1, 3))
+                    }
+                    _ => batch(epoch, wrap_sequence(newest.2, 2), count),
+                };
+                let (epoch, base, last) = (tried.producer_epoch, tried.base_sequence, tried.last_sequence());
+                let of_epoch: Vec<_> = log.iter().rev().take_while(|old| old.0 == newest.0).take(5).collect();
+                let known = of_epoch.iter().find(|old| (old.0, old.1, old.2) == (epoch, base, last));
+                let expected = match known {
+                    Some(old) => Verdict::Duplicate { base_offset: old.3 },
+                    None if epoch < newest.0 => Verdict::Refuse(code::INVALID_PRODUCER_EPOCH),
+                    None if epoch > newest.0 && base == 0 => Verdict::Append,
+                    None if epoch == newest.0 && base == wrap_sequence(newest.2, 1) => Verdict::Append,
+                    None => Verdict::Refuse(code::OUT_OF_ORDER_SEQUENCE_NUMBER),
+                };
+                prop_assert_eq!(sequences.check(&tried, UnknownProducer::Refuse), expected);
+                if expected == Verdict::Append {
+                    let offset = log.len() as i64;
+                    sequences.appended(&tried, offset);
+                    log.push((epoch, base, last, offset));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_producer_without_a_past_starts_at_zero_unless_the_cluster_is_newer() {
+        let sequences = Sequences::default();
+        let late = batch(0, 5, 1);
+        assert_eq!(
+            sequences.check(&late, UnknownProducer::Refuse),
+            Verdict::Refuse(code::UNKNOWN_PRODUCER_ID)
+        );
+        assert_eq!(sequences.check(&late, UnknownProducer::Accept), Verdict::Append);
+        assert_eq!(sequences.check(&batch(0, 0, 1), UnknownProducer::Refuse), Verdict::Append);
+    }
+}

@@ -13,4 +13,5 @@ mod apis;
 mod common;
 mod faults;
 mod fetching;
+mod groups;
 mod hostile;

@@ -2,6 +2,8 @@
 
 pub mod machine;
 mod member;
+#[cfg(test)]
+mod model;
 mod offsets;
 
 use std::collections::BTreeMap;

@@ -65,6 +65,8 @@ impl Group {
     pub(super) fn prepare(&mut self, now: Instant, out: &mut Vec<Effect>) {
         for member in self.members.values_mut() {
             if let Some(token) = member.sync.take() {
+                // Its session stood still while it waited: it begins anew, or the answer would come too late.
+                member.heard(now);
                 out.push(Effect::Synced(token, code::REBALANCE_IN_PROGRESS, Bytes::new()));
             }
         }

@@ -26,8 +26,8 @@ impl Group {
         }
         self.joins += 1;
         member.joined_at = self.joins;
-        let unchanged = before == after && self.chosen().as_deref() == self.protocol.as_deref();
         self.members.insert(id.clone(), member);
+        let unchanged = before == after && self.chosen() == self.protocol;
         match self.state {
             State::Stable if unchanged => {
                 let mut joined = self.joined(&id, was_leader && join.can_skip);
