@@ -4,8 +4,10 @@
 //! rounds are compared within one run. Absolute bars are scaled by how fast this machine is (`bench/calibrate.rs`).
 
 mod calibrate;
+mod codec;
 mod programs;
 mod row;
+mod runtime;
 mod wire;
 
 use std::fs;
@@ -46,10 +48,27 @@ struct Named {
 }
 
 const BENCHES: &[Named] = &[
+    Named {
+        name: "codec",
+        about: "record batches beside kafka-protocol, rskafka and krafka",
+        run: codec::rows,
+    },
     Named { name: "produce", about: "the idempotent producer beside librdkafka", run: wire::produce },
     Named { name: "consume", about: "raw consuming beside librdkafka, and its memory", run: wire::consume },
     Named { name: "send", about: "one awaited send at a time", run: wire::send },
     Named { name: "first", about: "a fresh group's first record", run: wire::first },
+    Named {
+        name: "runtime",
+        about: "a no-op Rust handler on a real Kafka, and its memory",
+        run: runtime::real,
+    },
+    Named { name: "mock", about: "the same on the embedded broker", run: runtime::mock },
+    Named { name: "handlers", about: "handlers that take 20 ms", run: runtime::handlers },
+    Named {
+        name: "csharp",
+        about: "a C# handler beside Confluent.Kafka with a keyed worker pool",
+        run: runtime::csharp,
+    },
 ];
 
 /// `cargo xtask bench [NAME]... [--quick] [--json FILE] [--list]`

@@ -96,13 +96,8 @@ fn programs() -> Vec<(String, &'static str, PathBuf)> {
 }
 
 fn run_tests(program: &PathBuf, log: &str) -> Result<Tally, String> {
-    let environment = setup::dotnet_command()?;
     let mut command = Command::new(program);
-    for (name, value) in environment.get_envs() {
-        if let Some(value) = value {
-            command.env(name, value);
-        }
-    }
+    command.envs(setup::dotnet_environment()?);
     let ran = run::logged(log, command.current_dir(run::root()).arg("--no-progress").arg("--no-ansi"))?;
     let mut tally = read_summary(&ran.output);
     if tally.passed + tally.failed + tally.skipped == 0 {

@@ -1,5 +1,6 @@
 //! Which tools are missing, and how do they get here? Everything lands under `target/xtask/`, but for .NET in `~/.dotnet`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -127,6 +128,12 @@ pub(crate) fn dotnet_command() -> Result<Command, String> {
         .env("MSBUILDDISABLENODEREUSE", "1")
         .env("DOTNET_CLI_USE_MSBUILD_SERVER", "0");
     Ok(command)
+}
+
+/// What [`dotnet_command`] sets, for programs that .NET has built.
+pub(crate) fn dotnet_environment() -> Result<Vec<(OsString, OsString)>, String> {
+    let command = dotnet_command()?;
+    Ok(command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect())
 }
 
 /// The JVM that runs real servers and the Java client.

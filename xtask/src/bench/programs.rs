@@ -1,5 +1,6 @@
 //! How is a program measured? In a process of its own that ends with one JSON line about itself.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,12 +13,17 @@ use crate::run;
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) words: Vec<String>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
     /// An example of the workspace, built for measuring.
     pub(crate) fn ours(example: &str, words: &[&str]) -> Result<Program, String> {
-        Ok(Program { path: run::program(example, run::Profile::Release)?, words: owned(words) })
+        Ok(Program {
+            path: run::program(example, run::Profile::Release)?,
+            words: owned(words),
+            environment: Vec::new(),
+        })
     }
 
     /// A program of benches/peers.
@@ -34,13 +40,14 @@ impl Program {
         Ok(Program {
             path: run::root().join("benches/peers/target/release").join(package),
             words: owned(words),
+            environment: Vec::new(),
         })
     }
 
     /// Runs it and returns the JSON object of its last line.
     pub(crate) fn run(&self, options: &[(&str, String)]) -> Result<Value, String> {
         let mut command = Command::new(&self.path);
-        command.args(&self.words);
+        command.args(&self.words).envs(self.environment.iter().map(|(name, value)| (name, value)));
         for (name, value) in options {
             command.arg(format!("--{name}")).arg(value);
         }

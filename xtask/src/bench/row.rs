@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// What a row has to reach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Bar {
     /// Our value divided by the peer's.
     Ratio(f64),
@@ -11,6 +11,8 @@ pub(crate) enum Bar {
     AtLeast(f64),
     /// A time or a size, already scaled to this machine.
     AtMost(f64),
+    /// The program that measured it has judged by itself.
+    Judged { bar: Option<String>, ok: bool },
 }
 
 /// One measured line.
@@ -19,9 +21,9 @@ pub(crate) struct Row {
     pub(crate) bench: &'static str,
     pub(crate) case: String,
     pub(crate) value: f64,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     /// Name and value of the client it was measured beside.
-    pub(crate) peer: Option<(&'static str, f64)>,
+    pub(crate) peer: Option<(String, f64)>,
     pub(crate) bar: Bar,
     /// Why the comparison is not fair, such as a peer that was far slower than it usually is.
     pub(crate) objection: Option<String>,
@@ -29,35 +31,40 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn ok(&self) -> bool {
-        let met = match self.bar {
-            Bar::Ratio(bar) => self.ratio().is_some_and(|ratio| ratio >= bar),
-            Bar::AtLeast(bar) => self.value >= bar,
-            Bar::AtMost(bar) => self.value <= bar,
+        let met = match &self.bar {
+            Bar::Ratio(bar) => self.ratio().is_some_and(|ratio| ratio >= *bar),
+            Bar::AtLeast(bar) => self.value >= *bar,
+            Bar::AtMost(bar) => self.value <= *bar,
+            Bar::Judged { ok, .. } => *ok,
         };
         met && self.objection.is_none()
     }
 
     fn ratio(&self) -> Option<f64> {
-        self.peer.map(|(_, value)| self.value / value)
+        self.peer.as_ref().map(|(_, value)| self.value / value)
     }
 
     pub(crate) fn json(&self) -> Value {
-        let (Bar::Ratio(bar) | Bar::AtLeast(bar) | Bar::AtMost(bar)) = self.bar;
+        let bar = match &self.bar {
+            Bar::Ratio(bar) | Bar::AtLeast(bar) | Bar::AtMost(bar) => json!(bar),
+            Bar::Judged { bar, .. } => json!(bar),
+        };
         json!({
             "bench": self.bench, "case": self.case, "value": self.value, "unit": self.unit,
-            "peer": self.peer.map(|(name, _)| name), "peer_value": self.peer.map(|(_, value)| value),
+            "peer": self.peer.as_ref().map(|(name, _)| name), "peer_value": self.peer.as_ref().map(|(_, value)| value),
             "ratio": self.ratio(), "bar": bar, "ok": self.ok(),
         })
     }
 
     pub(crate) fn line(&self) -> String {
-        let peer = self.peer.map_or(String::new(), |(name, value)| {
-            format!("{name} {} = {:.2} ×, ", short(value), self.value / value)
+        let peer = self.peer.as_ref().map_or(String::new(), |(name, value)| {
+            format!("{name} {} = {:.2} ×, ", short(*value), self.value / value)
         });
-        let bar = match self.bar {
+        let bar = match &self.bar {
             Bar::Ratio(bar) => format!("bar {bar:.2} ×"),
-            Bar::AtLeast(bar) => format!("bar ≥ {}", short(bar)),
-            Bar::AtMost(bar) => format!("bar ≤ {}", short(bar)),
+            Bar::AtLeast(bar) => format!("bar ≥ {}", short(*bar)),
+            Bar::AtMost(bar) => format!("bar ≤ {}", short(*bar)),
+            Bar::Judged { bar, .. } => bar.as_ref().map_or("no bar".to_owned(), |bar| format!("bar {bar}")),
         };
         let mark = if self.ok() { "ok" } else { "MISSED" };
         let objection = self.objection.as_deref().map_or(String::new(), |why| format!(" ({why})"));
@@ -86,8 +93,8 @@ mod tests {
     use super::{Bar, Row};
 
     fn row(value: f64, peer: Option<f64>, bar: Bar) -> Row {
-        let peer = peer.map(|value| ("peer", value));
-        Row { bench: "b", case: "c".to_owned(), value, unit: "u", peer, bar, objection: None }
+        let peer = peer.map(|value| ("peer".to_owned(), value));
+        Row { bench: "b", case: "c".to_owned(), value, unit: "u".to_owned(), peer, bar, objection: None }
     }
 
     #[test]

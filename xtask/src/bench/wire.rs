@@ -70,8 +70,8 @@ pub(super) fn produce(bench: &mut Bench) -> Rows {
         bench: "produce",
         case: "idempotent, lz4, 100 B, pipelined, real Kafka".to_owned(),
         value,
-        unit: "records/CPU s",
-        peer: Some((LIBRDKAFKA, peer)),
+        unit: "records/CPU s".to_owned(),
+        peer: Some((LIBRDKAFKA.to_owned(), peer)),
         bar: Bar::Ratio(1.0),
         objection: bench.slow(peer, LIBRDKAFKA_PRODUCE),
     }])
@@ -98,8 +98,8 @@ pub(super) fn consume(bench: &mut Bench) -> Rows {
             bench: "consume",
             case: "raw records, lz4, 100 B, real Kafka".to_owned(),
             value,
-            unit: "records/CPU s",
-            peer: Some((LIBRDKAFKA, peer)),
+            unit: "records/CPU s".to_owned(),
+            peer: Some((LIBRDKAFKA.to_owned(), peer)),
             bar: Bar::Ratio(2.0),
             objection: bench.slow(peer, LIBRDKAFKA_CONSUME),
         },
@@ -107,7 +107,7 @@ pub(super) fn consume(bench: &mut Bench) -> Rows {
             bench: "consume",
             case: "peak memory at the default fetch budget".to_owned(),
             value: peak.into_iter().fold(0.0, f64::max),
-            unit: "MiB",
+            unit: "MiB".to_owned(),
             peer: None,
             bar: Bar::AtMost(96.0),
             objection: None,
@@ -119,7 +119,8 @@ pub(super) fn consume(bench: &mut Bench) -> Rows {
 pub(super) fn send(bench: &mut Bench) -> Rows {
     let mut options = bench.topic("send")?;
     options.push(("count", bench.count(20_000).to_string()));
-    let (a, b) = (ours("send")?, theirs("send")?);
+    // Through the client that users hold, at its defaults.
+    let (a, b) = (Program::ours("throughput", &["send"])?, theirs("send")?);
     let (value, peer) = balanced(
         bench.rounds(),
         || number(&a.run(&options)?, "p50_us"),
@@ -129,8 +130,8 @@ pub(super) fn send(bench: &mut Bench) -> Rows {
         bench: "send",
         case: "awaited single send, idle, loopback, p50".to_owned(),
         value,
-        unit: "µs",
-        peer: Some(("librdkafka, linger 0", peer)),
+        unit: "µs".to_owned(),
+        peer: Some(("librdkafka, linger 0".to_owned(), peer)),
         bar: Bar::AtMost(400.0 * bench.factor),
         objection: None,
     }])
@@ -153,8 +154,8 @@ pub(super) fn first(bench: &mut Bench) -> Rows {
         bench: "first",
         case: "fresh group to first record, real Kafka".to_owned(),
         value: median(our),
-        unit: "ms",
-        peer: Some((LIBRDKAFKA, median(their))),
+        unit: "ms".to_owned(),
+        peer: Some((LIBRDKAFKA.to_owned(), median(their))),
         bar: Bar::AtMost(60.0 * bench.factor),
         objection: None,
     }])

@@ -1,0 +1,140 @@
+//! The rows of the runtime and of .NET. Ours are `prosody-runtime/examples/throughput.rs` and `csharp/benchmarks/Throughput`.
+
+use super::programs::{Program, balanced, median, number, per_cpu_second};
+use super::row::{Bar, Row};
+use super::{Bench, KEYS, PARTITIONS, Rows, SIZE};
+use crate::{run, setup};
+
+const RECORDS: u64 = 5_000_000;
+const RECORDS_CSHARP: u64 = 2_000_000;
+/// Twenty seconds of 32 handlers that take 20 ms.
+const RECORDS_SLOW: u64 = 32_000;
+/// CPU seconds per million records that Confluent.Kafka with its worker pool usually costs.
+const CONFLUENT: f64 = 1.25;
+
+fn throughput(verb: &str) -> Result<Program, String> {
+    Program::ours("throughput", &[verb])
+}
+
+/// A no-op handler over records that are there.
+pub(super) fn real(bench: &mut Bench) -> Rows {
+    let count = bench.count(RECORDS);
+    let mut options = bench.filled("runtime", count)?;
+    options.extend([("count", count.to_string()), ("keys", KEYS.to_string())]);
+    let program = throughput("consume")?;
+    let (mut rates, mut peaks) = (Vec::new(), Vec::new());
+    for round in 0..bench.rounds() {
+        let mut options = options.clone();
+        options.push(("group", format!("runtime-{round}")));
+        let line = program.run(&options)?;
+        rates.push(per_cpu_second(&line)?);
+        peaks.push(number(&line, "peak_rss_kib")? / 1024.0);
+    }
+    let row = |case: &str, value, unit: &str, bar| Row {
+        bench: "runtime",
+        case: case.to_owned(),
+        value,
+        unit: String::from(unit),
+        peer: None,
+        bar,
+        objection: None,
+    };
+    Ok(vec![
+        row(
+            "no-op Rust handler, real Kafka, defaults, 10,000 keys",
+            median(rates),
+            "messages/CPU s",
+            Bar::AtLeast(250_000.0 / bench.factor),
+        ),
+        row(
+            "its peak memory at the default fetch budget",
+            peaks.into_iter().fold(0.0, f64::max),
+            "MiB",
+            Bar::AtMost(96.0),
+        ),
+    ])
+}
+
+/// The same on the broker inside the process, producing included.
+pub(super) fn mock(bench: &mut Bench) -> Rows {
+    let program = throughput("mock")?;
+    let options = [
+        ("count", bench.count(RECORDS).to_string()),
+        ("keys", KEYS.to_string()),
+        ("size", SIZE.to_string()),
+        ("partitions", PARTITIONS.to_string()),
+    ];
+    let mut rates = Vec::new();
+    for _ in 0..bench.rounds() {
+        let line = program.run(&options)?;
+        rates.push(number(&line, "records")? / number(&line, "seconds")?);
+    }
+    Ok(vec![Row {
+        bench: "mock",
+        case: "no-op Rust handler on mock, broker and producer included".to_owned(),
+        value: median(rates),
+        unit: "messages/s".to_owned(),
+        peer: None,
+        bar: Bar::AtLeast(150_000.0 / bench.factor),
+        objection: None,
+    }])
+}
+
+/// Handlers that wait 20 ms: how many of the permits are always at work?
+pub(super) fn handlers(bench: &mut Bench) -> Rows {
+    let count = bench.count(RECORDS_SLOW);
+    let mut options = bench.filled("handlers", count)?;
+    options.extend([
+        ("count", count.to_string()),
+        ("work-ms", "20".to_owned()),
+        ("group", "handlers".to_owned()),
+    ]);
+    let line = throughput("work")?.run(&options)?;
+    let (rate, mean) = (number(&line, "per_second")?, number(&line, "mean_ms")? / 1e3);
+    Ok(vec![Row {
+        bench: "handlers",
+        case: format!("20 ms handlers (measured {:.2} ms), defaults, many keys", mean * 1e3),
+        value: rate,
+        unit: "messages/s".to_owned(),
+        peer: None,
+        bar: Bar::AtLeast(0.95 * 32.0 / mean),
+        objection: None,
+    }])
+}
+
+/// A C# handler that deserializes JSON and returns, beside Confluent.Kafka with a keyed worker pool.
+pub(super) fn csharp(bench: &mut Bench) -> Rows {
+    let project = run::root().join("csharp/benchmarks/Throughput");
+    let mut build = setup::dotnet_command()?;
+    build.args(["build", "--configuration", "Release"]).arg(&project);
+    run::step("building the .NET bench", "build-throughput", &mut build)?;
+    let program = |verb: &str| -> Result<Program, String> {
+        let path = project.join("bin/Release/net10.0/Throughput");
+        let environment = setup::dotnet_environment()?;
+        Ok(Program { path, words: vec![verb.to_owned()], environment })
+    };
+    let count = bench.count(RECORDS_CSHARP);
+    let options = vec![
+        ("bootstrap", bench.kafka()?),
+        ("topic", bench.fresh("csharp")),
+        ("count", count.to_string()),
+        ("size", SIZE.to_string()),
+        ("keys", KEYS.to_string()),
+    ];
+    program("fill")?.run(&options)?;
+    let (ours, theirs) = (program("prosody")?, program("confluent")?);
+    let (value, peer) = balanced(
+        bench.rounds(),
+        || per_cpu_second(&ours.run(&options)?),
+        || per_cpu_second(&theirs.run(&options)?),
+    )?;
+    Ok(vec![Row {
+        bench: "csharp",
+        case: "C# handler that deserializes 100 B JSON, real Kafka".to_owned(),
+        value,
+        unit: "messages/CPU s".to_owned(),
+        peer: Some(("Confluent.Kafka, keyed workers".to_owned(), peer)),
+        bar: Bar::Ratio(0.4),
+        objection: bench.slow(peer, CONFLUENT),
+    }])
+}
