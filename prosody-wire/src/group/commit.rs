@@ -209,6 +209,10 @@ impl CommitQueue {
             }
         }
         self.waiting.retain(|order| order.reply.is_some());
+        if self.is_idle() {
+            // What comes next did not fail yet.
+            (self.retry_at, self.failures) = (None, 0);
+        }
     }
 
     /// When [`CommitQueue::expire`] or [`CommitQueue::next`] has something to do.
@@ -237,15 +241,16 @@ impl CommitQueue {
                 self.waiting.push(order);
             }
         }
-        if self.waiting.is_empty() || self.retry_at.is_some_and(|at| at > now) {
+        self.retry_at = self.retry_at.filter(|at| *at > now);
+        if self.waiting.is_empty() || self.retry_at.is_some() {
             return None;
         }
+        // Without one the commits wait for whatever brings one, not for a time.
         let sender = sender?;
         let orders = std::mem::take(&mut self.waiting);
         let offsets = orders.iter().flat_map(|order| &order.offsets);
         let merged: BTreeMap<&TopicPartition, &CommitOffset> = offsets.map(|one| (&one.tp, one)).collect();
         let merged = merged.into_values().cloned().collect();
-        self.retry_at = None;
         self.in_flight = Some((sender.clone(), orders));
         Some((sender, merged))
     }

@@ -177,9 +177,10 @@ impl Driver {
 
     fn send_commits(&mut self, now: Instant) {
         let (machine, commits) = (&self.machine, &mut self.commits);
-        let Some(broker) = self.coordinator else { return };
-        let next = commits.next(now, machine.committer(), |partition| machine.owned_since(partition));
+        let sender = self.coordinator.and_then(|_| machine.committer());
+        let next = commits.next(now, sender, |partition| machine.owned_since(partition));
         let Some((Identity { member_id, generation, .. }, offsets)) = next else { return };
+        let Some(broker) = self.coordinator else { return };
         let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
         self.running.start(async move {
             let mut doing = format!("committing offsets of group {}", config.group_id);

@@ -8,7 +8,7 @@ use prosody_base::{Instant, sabotaged};
 
 use super::assignors::{Assignor, Member};
 use super::calls::{Answer, Asked, CallId, Identity, Joined, Pending, Phase};
-use super::machine::{LEADER_PATIENCE, Machine, REFUSED_PAUSE, UNKNOWN_COUNT};
+use super::machine::{FIRST_BEAT, LEADER_PATIENCE, Machine, REFUSED_PAUSE, UNKNOWN_COUNT};
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::group::assignment::{decode_assignment, encode_assignment};
 use crate::group::event::{AssignedPartition, CommittedOffset};
@@ -229,7 +229,8 @@ impl Machine {
         self.held_generation = self.generation;
         self.calm = self.calm.max(sent);
         self.attempts = 0;
-        self.next_heartbeat = now + self.config.heartbeat_interval;
+        self.beat = FIRST_BEAT;
+        self.next_heartbeat = now + self.config.heartbeat_interval.min(FIRST_BEAT);
         self.offsets_at = now;
         self.rejoin_when_drained = self.claimed.iter().any(|one| assigned.binary_search(one).is_err());
         self.phase = Phase::Stable;

@@ -34,6 +34,10 @@ pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// How long a leader waits for metadata of topics only others read before it divides what it knows.
 pub(crate) const LEADER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time from an assignment to the first heartbeat. A cooperative rebalance has a second round as soon as partitions
+/// were given up, and heartbeats are how members hear of it: with the usual interval alone, moved partitions would rest
+/// for seconds.
+pub(super) const FIRST_BEAT: Duration = Duration::from_millis(100);
 /// The count of a topic that the leader has not seen yet: its first appearance is no change.
 pub(super) const UNKNOWN_COUNT: i32 = -1;
 
@@ -63,6 +67,8 @@ pub(crate) struct Machine {
     /// Send time of the newest request that was answered while no rebalance was running: one may run since.
     pub(super) calm: Instant,
     pub(super) next_heartbeat: Instant,
+    /// Wait after the next heartbeat: short after an assignment, then growing to the configured interval.
+    pub(super) beat: Duration,
     pub(super) offsets_at: Instant,
     /// Failures since the last success of membership, and of reading offsets.
     pub(super) attempts: u32,
@@ -94,6 +100,7 @@ impl Machine {
             alive: now,
             calm: now,
             next_heartbeat: now,
+            beat: FIRST_BEAT,
             offsets_at: now,
             attempts: 0,
             offset_attempts: 0,
@@ -279,7 +286,8 @@ impl Machine {
             self.send(now, Asked::Sync, Call::Sync { member_id, generation, protocol, assignments });
         }
         if self.may_heartbeat() && self.next_heartbeat <= now {
-            self.next_heartbeat = now + self.config.heartbeat_interval;
+            self.next_heartbeat = now + self.config.heartbeat_interval.min(self.beat);
+            self.beat = self.beat.saturating_mul(2);
             let call = Call::Heartbeat { member_id: self.member_id.clone(), generation: self.generation };
             self.send(now, Asked::Heartbeat, call);
         }
