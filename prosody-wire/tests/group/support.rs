@@ -1,0 +1,200 @@
+//! A cluster, members whose readers behave, and waiting for conditions instead of for time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prosody_base::{Doors, Instant};
+use prosody_testkit::broker::ApiKey;
+use prosody_testkit::{Cluster, ClusterConfig};
+use prosody_wire::group::{
+    AssignmentEpoch, CommitError, CommitOffset, CommittedOffset, Committer, Group, GroupConfig, GroupEvent,
+};
+use prosody_wire::{Client, ClientConfig, Error, PipeConnector, TopicPartition};
+
+pub const GROUP: &str = "g";
+pub const TOPIC: &str = "t";
+pub const SESSION: Duration = Duration::from_secs(45);
+
+pub fn cluster(brokers: i32, partitions: i32) -> Cluster {
+    cluster_with(ClusterConfig { brokers, ..ClusterConfig::default() }, partitions)
+}
+
+pub fn cluster_with(config: ClusterConfig, partitions: i32) -> Cluster {
+    let cluster = Cluster::start(config, Doors::simulated(1));
+    cluster.create_topic(TOPIC, partitions).unwrap();
+    cluster
+}
+
+pub fn tp(partition: i32) -> TopicPartition {
+    TopicPartition::new(TOPIC, partition)
+}
+
+pub fn config() -> GroupConfig {
+    GroupConfig::new(GROUP, [TOPIC.into()])
+}
+
+pub fn client(cluster: &Cluster, seed: u64) -> (Client, Doors) {
+    let doors = Doors::simulated(seed);
+    let mut config = ClientConfig::new(cluster.bootstrap().split(','));
+    config.client_id = format!("client-{seed}");
+    let connector = Arc::new(PipeConnector(cluster.network()));
+    (Client::new(config, connector, doors.clone()).unwrap(), doors)
+}
+
+/// What a member's reader has heard.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub owned: BTreeMap<i32, (AssignmentEpoch, Option<CommittedOffset>)>,
+    pub epoch: Option<AssignmentEpoch>,
+    pub lost: Vec<Error>,
+    pub failed: Vec<Error>,
+    pub revoked: Vec<i32>,
+    pub assignments: usize,
+}
+
+/// A member whose reader acknowledges revocations after `drain`.
+pub struct Member {
+    pub client: Client,
+    pub doors: Doors,
+    pub heard: Arc<Mutex<Heard>>,
+    pub committer: Committer,
+    reader: tokio::task::JoinHandle<()>,
+    leave: Option<tokio::sync::oneshot::Sender<Instant>>,
+    left: Option<tokio::sync::oneshot::Receiver<()>>,
+}
+
+impl Member {
+    pub fn join(cluster: &Cluster, seed: u64) -> Member {
+        Member::join_with(cluster, seed, config(), Duration::ZERO)
+    }
+
+    pub fn join_with(cluster: &Cluster, seed: u64, config: GroupConfig, drain: Duration) -> Member {
+        let (client, doors) = client(cluster, seed);
+        let mut group = Group::join(&client, config);
+        let committer = group.committer();
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let (leave, mut leaving) = tokio::sync::oneshot::channel();
+        let (say_left, left) = tokio::sync::oneshot::channel();
+        let shared = Arc::clone(&heard);
+        let reader = tokio::spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    event = group.event() => event,
+                    deadline = &mut leaving => {
+                        if let Ok(deadline) = deadline {
+                            group.leave(deadline).await;
+                            let _ = say_left.send(());
+                        }
+                        return;
+                    }
+                };
+                take(&shared, event, drain);
+            }
+        });
+        Member { client, doors, heard, committer, reader, leave: Some(leave), left: Some(left) }
+    }
+
+    pub fn owned(&self) -> Vec<i32> {
+        self.heard.lock().unwrap().owned.keys().copied().collect()
+    }
+
+    pub fn epoch(&self) -> AssignmentEpoch {
+        self.heard.lock().unwrap().epoch.unwrap()
+    }
+
+    /// Like `kill -9`: nothing is said to anyone.
+    pub fn kill(&mut self) {
+        self.doors.spawner.kill();
+        self.reader.abort();
+        self.client.close();
+        self.heard.lock().unwrap().owned.clear();
+    }
+
+    pub async fn leave(&mut self, within: Duration) {
+        let _ = self.leave.take().unwrap().send(tokio::time::Instant::now() + within);
+        let _ = self.left.take().unwrap().await;
+        self.heard.lock().unwrap().owned.clear();
+    }
+
+    pub async fn commit(&self, partition: i32, offset: i64) -> Result<(), CommitError> {
+        self.committer.commit(self.epoch(), vec![at(partition, offset)]).await
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+pub fn at(partition: i32, offset: i64) -> CommitOffset {
+    CommitOffset { tp: tp(partition), offset, leader_epoch: None, metadata: String::new() }
+}
+
+fn take(heard: &Arc<Mutex<Heard>>, event: GroupEvent, drain: Duration) {
+    let mut now = heard.lock().unwrap();
+    match event {
+        GroupEvent::Assigned { epoch, partitions } => {
+            now.assignments += 1;
+            now.epoch = Some(epoch);
+            now.owned.extend(partitions.into_iter().map(|one| (one.tp.partition, (epoch, one.committed))));
+        }
+        GroupEvent::Revoke { partitions, done, .. } => {
+            now.revoked.extend(partitions.iter().map(|one| one.partition));
+            let heard = Arc::clone(heard);
+            tokio::spawn(async move {
+                tokio::time::sleep(drain).await;
+                heard.lock().unwrap().owned.retain(|partition, _| !partitions.contains(&tp(*partition)));
+                done.done();
+            });
+        }
+        GroupEvent::Lost { partitions, why } => {
+            now.lost.push(why);
+            now.owned.retain(|partition, _| !partitions.contains(&tp(*partition)));
+        }
+        GroupEvent::Failed(why) => now.failed.push(why),
+    }
+}
+
+/// Lets virtual time pass until `condition` holds; fails with `what` after `within`. Returns how long it took.
+pub async fn until(within: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+    let start = tokio::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    start.elapsed()
+}
+
+/// Waits until the members own all `partitions` between them, each once, and as evenly as can be.
+pub async fn settled(within: Duration, members: &[&Member], partitions: i32) -> Duration {
+    let what =
+        || members.iter().map(|member| format!("{:?}", member.heard.lock().unwrap())).collect::<Vec<_>>();
+    let fair = || {
+        let mut all: Vec<i32> = members.iter().flat_map(|member| member.owned()).collect();
+        all.sort_unstable();
+        let loads = members.iter().map(|member| member.owned().len());
+        let spread = loads.clone().max().unwrap_or(0) - loads.min().unwrap_or(0);
+        all == (0..partitions).collect::<Vec<_>>() && spread <= 1
+    };
+    let start = tokio::time::Instant::now();
+    while !fair() {
+        assert!(start.elapsed() < within, "not settled within {within:?}: {:#?}", what());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    start.elapsed()
+}
+
+pub fn count(cluster: &Cluster, api: ApiKey) -> usize {
+    cluster.requests(api).len()
+}
+
+pub fn assert_clean(cluster: &Cluster) {
+    assert_eq!(cluster.violations(), [], "the broker saw what must not happen");
+}
+
+pub const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
