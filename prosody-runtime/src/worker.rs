@@ -61,4 +61,3 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         }
     }
 }
-

@@ -1,0 +1,132 @@
+//! Order, parallelism, commits.
+
+use std::time::Duration;
+
+use crate::world::{Diary, World, quick, send_numbered, sleepy};
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_key_run_one_at_a_time_in_order_and_keys_in_parallel() {
+    let world = World::new(&[("t", 4)]);
+    let (client, diary) = (world.client(), Diary::default());
+    client.subscribe(sleepy(&diary, &world.clock, Duration::from_millis(20))).await.unwrap();
+    send_numbered(&client, 400, 40).await;
+    world.until("all handled", || diary.ended().len() == 400).await;
+    assert!(diary.in_order());
+    assert_eq!(diary.overlaps(), 0);
+    assert_eq!(diary.most_running(), 32, "MaxConcurrency is used in full and not passed");
+    world.until("all committed", || world.committed_sum() == 400).await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!(diary.ended().len(), 400, "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_millisecond_handlers_at_defaults_reach_the_rate_that_max_concurrency_allows() {
+    let world = World::new(&[("t", 8)]);
+    let (client, diary) = (world.client(), Diary::default());
+    send_numbered(&client, 6_400, 1_000).await;
+    client.subscribe(sleepy(&diary, &world.clock, Duration::from_millis(20))).await.unwrap();
+    world.until("the first", || !diary.ended().is_empty()).await;
+    let start = world.clock.now();
+    world.until("the rest", || diary.ended().len() == 6_400).await;
+    let took = (world.clock.now() - start).as_secs_f64();
+    let ideal = 6_400.0 / 32.0 * 0.020;
+    assert!(took <= ideal / 0.95, "{took} s, ideal {ideal} s");
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_starts_again_goes_on_where_it_committed() {
+    let world = World::new(&[("t", 2)]);
+    let (client, first) = (world.client(), Diary::default());
+    send_numbered(&client, 50, 10).await;
+    client.subscribe(quick(&first)).await.unwrap();
+    world.until("the first fifty", || first.ended().len() == 50).await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!(world.committed_sum(), 50, "unsubscribing commits, not only the interval");
+    send_numbered(&client, 30, 10).await;
+
+    let (again, second) = (world.client(), Diary::default());
+    again.subscribe(quick(&second)).await.unwrap();
+    world.until("the thirty that came meanwhile", || second.ended().len() == 30).await;
+    again.unsubscribe().await.unwrap();
+    assert_eq!((first.ended().len(), second.ended().len()), (50, 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watermark_stands_still_at_a_message_that_is_not_finished() {
+    // Elsewhere: a commit taken from "highest read" loses the record that still runs when the process dies.
+    let world = World::new(&[("t", 1)]);
+    let (process, doors) = world.process();
+    let (client, diary) = (process.build().unwrap(), Diary::default());
+    let clock = world.clock.clone();
+    let stuck = crate::world::Script {
+        diary: diary.clone(),
+        play: move |_, call: crate::world::Call| {
+            let clock = clock.clone();
+            async move {
+                if call.offset == 7 {
+                    clock.sleep(Duration::from_secs(3_600)).await;
+                }
+                Ok(())
+            }
+        },
+    };
+    client.subscribe(stuck).await.unwrap();
+    send_numbered(&world.client(), 200, 50).await;
+    world.until("all others", || diary.ended().len() == 196).await;
+    world.clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.committed(0), Some(7), "its key's three later messages and the watermark wait for it");
+    doors.spawner.kill();
+    drop(client);
+
+    let (again, second) = (world.client(), Diary::default());
+    again.subscribe(quick(&second)).await.unwrap();
+    world
+        .until("everything from the stuck one on", || second.ended().iter().any(|call| call.offset == 199))
+        .await;
+    assert_eq!(second.started()[0].offset, 7);
+    again.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_member_takes_its_share_without_loss_or_duplicates() {
+    let world = World::new(&[("t", 8)]);
+    let (first, second, diary) = (world.client(), world.client(), Diary::default());
+    first.subscribe(sleepy(&diary, &world.clock, Duration::from_millis(5))).await.unwrap();
+    send_numbered(&first, 1_000, 100).await;
+    second.subscribe(sleepy(&diary, &world.clock, Duration::from_millis(5))).await.unwrap();
+    world
+        .until("a fair share", || (first.assigned_partitions(), second.assigned_partitions()) == (4, 4))
+        .await;
+    send_numbered(&second, 1_000, 100).await;
+    first.unsubscribe().await.unwrap();
+    send_numbered(&second, 1_000, 100).await;
+    world.until("all handled", || diary.ended().len() >= 3_000).await;
+    world.until("all committed", || world.committed_sum() == 3_000).await;
+    second.unsubscribe().await.unwrap();
+    assert_eq!(diary.started().len(), 3_000, "a rebalance without a fault repeats nothing");
+    assert!(diary.in_order());
+    assert_eq!(diary.overlaps(), 0);
+    assert_eq!(world.cluster.violations(), vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_hot_key_does_not_stop_the_others() {
+    let world = World::new(&[("t", 1)]);
+    let (client, diary) = (world.client(), Diary::default());
+    let mut sent = Vec::new();
+    for number in 0..900 {
+        sent.push(client.send("t", "hot", format!(r#"{{"n":{number}}}"#).as_bytes()));
+    }
+    for number in 0..50 {
+        sent.push(client.send("t", &format!("key-{number}"), b"{}"));
+    }
+    for sent in sent {
+        sent.await.unwrap();
+    }
+    client.subscribe(sleepy(&diary, &world.clock, Duration::from_secs(1))).await.unwrap();
+    world.until("the others", || diary.ended().iter().filter(|call| call.key != "hot").count() == 50).await;
+    let hot = diary.ended().iter().filter(|call| call.key == "hot").count();
+    assert!(hot <= 3, "{hot} of the hot key ran before the last of the others");
+    client.unsubscribe().await.unwrap();
+}

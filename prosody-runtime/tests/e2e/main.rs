@@ -1,0 +1,18 @@
+//! The whole client against the in-process broker: over pipes, on a paused clock, unless a test says otherwise.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod delivery;
+mod failures;
+mod filters;
+mod lifecycle;
+mod shutdown;
+mod threads;
+mod world;
