@@ -1,6 +1,63 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test owns its runtime and its clock"))]
 //! Kafka events per key, in order: from fetched records to handled events.
+//!
+//! ```text
+//!  fetch buffer            one partition                          the client
+//! ┌────────────┐  reader  ┌──────────────────────────────┐  gate  ┌─────────────────────────┐
+//! │ batches,   │─────────▶│ window: offsets, key queues  │───────▶│ workers: MaxConcurrency │
+//! │ zero-copy  │  filters │ one event of a key at a time │        │ pipeline ▶ your handler │
+//! └────────────┘          └───────────────▲──────────────┘        └───────────┬─────────────┘
+//!                                         └───────── done, retry, unfinished ─┘
+//!                watermark ──▶ offset commit, every CommitInterval and whenever a partition is given up
+//! ```
+//!
+//! Messages of one key of one partition reach the handler one at a time and in order; other keys run at the same time. A
+//! failing message is retried with backoff while its key waits and the others go on. An offset is committed only when
+//! every earlier record of its partition is finished, so nothing is lost when a process dies; what was handled and not
+//! yet committed comes again.
+//!
+//! ```
+//! use prosody_runtime::{Client, Context, Handler, HandlerError, Message};
+//!
+//! struct MyHandler(tokio::sync::mpsc::Sender<String>);
+//!
+//! impl Handler for MyHandler {
+//!     async fn on_message(&self, _context: Context, message: Message) -> Result<(), HandlerError> {
+//!         let text = std::str::from_utf8(message.payload())?; // an error is transient unless said otherwise
+//!         self.0.send(text.to_owned()).await?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::builder()
+//!     .mock(true) // a broker inside this process; or .bootstrap_servers(["localhost:9092"])
+//!     .group_id("my-application")
+//!     .source_system("my-application-source") // other than the group id, to handle what we send ourselves
+//!     .subscribed_topics(["my-topic"])
+//!     .build()?;
+//! let (handled, mut messages) = tokio::sync::mpsc::channel(1);
+//! client.subscribe(MyHandler(handled)).await?;
+//! client.send("my-topic", "message-key", br#"{"content":"Hello, Kafka!"}"#).await?;
+//! assert_eq!(messages.recv().await.as_deref(), Some(r#"{"content":"Hello, Kafka!"}"#));
+//! client.unsubscribe().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | where | question it answers |
+//! |---|---|
+//! | `client.rs`, `admin.rs` | what does an application hold? |
+//! | `handler.rs`, `message.rs`, `context.rs` | what does a handler see, and what does its result mean? |
+//! | `config/` | which options exist, and are they usable together? |
+//! | `consumer/` | how does a subscription begin, share partitions, commit and end? |
+//! | `partition/` | which records of a partition may run, and what is finished? |
+//! | `schedule/`, `worker.rs` | which event runs next, and on what? |
+//! | `pipeline/` | what happens to a message, in which order? |
+//! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
+//! | `mock.rs`, `insight.rs`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
 mod admin;
 mod client;
@@ -19,7 +76,7 @@ mod schedule;
 mod worker;
 
 pub use admin::Admin;
-pub use client::{Client, ClientBuilder, ConsumerState, Delivery};
+pub use client::{Assignment, Client, ClientBuilder, ConsumerState, Delivery};
 pub use config::{
     Compression, ConfigError, IsolationLevel, Mode, OPTIONS, OptionSpec, Options, Partitioner, Problem,
     Support,
