@@ -2,6 +2,10 @@
 //!
 //! `cargo run --release --example quickstart` runs it on a broker inside this process. With
 //! `PROSODY_BOOTSTRAP_SERVERS=localhost:9092` it runs on a real cluster, where the topic is created first.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an example owns its process: its runtime, its clock, its tasks"
+)]
 
 use std::time::Duration;
 

@@ -190,6 +190,12 @@ impl Client {
         self.current().as_ref().map_or(0, |subscription| subscription.assigned())
     }
 
+    /// Follows which partitions this client owns, over all its subscriptions.
+    #[must_use]
+    pub fn assignment(&self) -> Assignment {
+        Assignment(self.shared.lasting.names.subscribe())
+    }
+
     /// Whether a partition has unfinished work of which nothing finished for `StallThreshold`. An idle partition is
     /// not stalled.
     #[must_use]
@@ -252,6 +258,25 @@ impl Client {
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Subscription>>> {
         self.shared.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows the partitions of a client; see [`Client::assignment`].
+#[derive(Clone, Debug)]
+pub struct Assignment(tokio::sync::watch::Receiver<Vec<(Arc<str>, i32)>>);
+
+impl Assignment {
+    /// Topic and number of each partition owned now, ascending.
+    #[must_use]
+    pub fn now(&mut self) -> Vec<(Arc<str>, i32)> {
+        self.0.borrow_and_update().clone()
+    }
+
+    /// Waits until they are others than at the last call, and returns them. Changes in quick succession come as one.
+    /// `None` once the client is gone.
+    pub async fn changed(&mut self) -> Option<Vec<(Arc<str>, i32)>> {
+        self.0.changed().await.ok()?;
+        Some(self.now())
     }
 }
 
@@ -395,6 +420,7 @@ impl ClientBuilder {
             counters: Arc::default(),
             held: Arc::default(),
             occupied: Arc::default(),
+            names: Arc::new(tokio::sync::watch::channel(Vec::new()).0),
         };
         Ok(Client {
             shared: Arc::new(Shared {

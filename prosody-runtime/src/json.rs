@@ -168,7 +168,9 @@ impl Cursor<'_> {
         let mut depth = 0usize;
         loop {
             match self.peek().ok_or(NotJson)? {
-                b'"' => drop(self.string()?),
+                b'"' => {
+                    self.string()?;
+                }
                 b'{' | b'[' => {
                     depth += 1;
                     self.at += 1;

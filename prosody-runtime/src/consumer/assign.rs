@@ -20,13 +20,15 @@ use crate::partition::window::Window;
 /// Numbers partitions of the whole process, each assignment anew.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// The names of a client's partitions, for those who follow them.
+pub(crate) type Names = Vec<(Arc<str>, i32)>;
+
 /// The partitions of one subscription.
-#[derive(Default)]
 pub(crate) struct Assignments(Mutex<Table>);
 
-#[derive(Default)]
 struct Table {
     ours: BTreeMap<TopicPartition, Ours>,
+    names: Arc<watch::Sender<Names>>,
     /// Partitions that are being given up; the channel closes when that is done.
     leaving: BTreeMap<TopicPartition, watch::Receiver<()>>,
 }
@@ -89,9 +91,15 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
     let reader = inner.doors.spawner.spawn(Lane::Work, reading);
     let progress = Progress { finished: 0, since: now };
     table.ours.insert(tp, Ours { epoch, partition: None, reader, progress });
+    table.publish();
 }
 
 impl Assignments {
+    /// Tells `names` of every change.
+    pub(crate) fn new(names: Arc<watch::Sender<Names>>) -> Assignments {
+        Assignments(Mutex::new(Table { ours: BTreeMap::new(), names, leaving: BTreeMap::new() }))
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.lock().ours.len()
     }
@@ -99,14 +107,18 @@ impl Assignments {
     /// Stops reading partitions and takes them out, to be given up.
     pub(crate) fn take(&self, partitions: &[TopicPartition]) -> Vec<Leaving> {
         let mut table = self.lock();
-        partitions.iter().filter_map(|tp| table.take(tp)).collect()
+        let taken = partitions.iter().filter_map(|tp| table.take(tp)).collect();
+        table.publish();
+        taken
     }
 
     /// [`take`](Assignments::take) of all.
     pub(crate) fn take_all(&self) -> Vec<Leaving> {
         let mut table = self.lock();
         let all: Vec<TopicPartition> = table.ours.keys().cloned().collect();
-        all.iter().filter_map(|tp| table.take(tp)).collect()
+        let taken = all.iter().filter_map(|tp| table.take(tp)).collect();
+        table.publish();
+        taken
     }
 
     /// Waits until everything that was being given up is.
@@ -161,6 +173,11 @@ impl Assignments {
 }
 
 impl Table {
+    fn publish(&self) {
+        let names = self.ours.keys().map(|tp| (Arc::clone(&tp.topic), tp.partition)).collect();
+        self.names.send_replace(names);
+    }
+
     fn take(&mut self, tp: &TopicPartition) -> Option<Leaving> {
         let Ours { epoch, partition, reader, .. } = self.ours.remove(tp)?;
         drop(reader);

@@ -18,6 +18,13 @@ const COMMIT_TIME: Duration = Duration::from_secs(30);
 /// Longest time between two looks at which partitions went on.
 const SAMPLE: Duration = Duration::from_secs(1);
 
+/// What one commit says, and who is told of its success.
+#[derive(Default)]
+struct Batch {
+    offsets: Vec<CommitOffset>,
+    partitions: Vec<(Arc<Partition>, i64)>,
+}
+
 /// Commits, one at a time: an older watermark must never arrive after a newer one.
 pub(crate) struct Commits {
     committer: Committer,
@@ -50,26 +57,25 @@ impl Commits {
         inner: &Inner,
         partitions: Vec<(AssignmentEpoch, Arc<Partition>)>,
     ) -> Result<(), Error> {
-        let mut epochs: BTreeMap<AssignmentEpoch, (Vec<CommitOffset>, Vec<(Arc<Partition>, i64)>)> =
-            BTreeMap::new();
+        let mut epochs: BTreeMap<AssignmentEpoch, Batch> = BTreeMap::new();
         for (epoch, partition) in partitions {
             if let Some((offset, leader_epoch)) = partition.uncommitted() {
-                let (offsets, known) = epochs.entry(epoch).or_default();
-                offsets.push(CommitOffset {
+                let batch = epochs.entry(epoch).or_default();
+                batch.offsets.push(CommitOffset {
                     tp: partition.tp().clone(),
                     offset,
                     leader_epoch: (leader_epoch >= 0).then_some(leader_epoch),
                     metadata: String::new(),
                 });
-                known.push((partition, offset));
+                batch.partitions.push((partition, offset));
             }
         }
         let mut result = Ok(());
-        for (epoch, (offsets, known)) in epochs {
+        for (epoch, Batch { offsets, partitions }) in epochs {
             match self.committer.commit(epoch, offsets).await {
                 Ok(()) => {
                     inner.counters.commits.one();
-                    for (partition, offset) in known {
+                    for (partition, offset) in partitions {
                         partition.committed(offset);
                     }
                 }

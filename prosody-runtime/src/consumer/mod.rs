@@ -34,7 +34,7 @@ use crate::partition::runtime::{Held, Shared};
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
 
-use assign::Assignments;
+use assign::{Assignments, Names};
 use commit::Commits;
 
 /// What outlives a subscription.
@@ -46,6 +46,7 @@ pub(crate) struct Lasting {
     pub(crate) counters: Arc<Counters>,
     pub(crate) held: Arc<Held>,
     pub(crate) occupied: Arc<AtomicUsize>,
+    pub(crate) names: Arc<watch::Sender<Names>>,
 }
 
 /// A running subscription. Dropping it begins the same graceful end that [`Subscription::stop`] waits for.

@@ -65,7 +65,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         pipeline,
         shared,
         fetcher: Fetcher::new(&lasting.wire, fetch_config(lasting)),
-        assignments: Assignments::default(),
+        assignments: Assignments::new(Arc::clone(&lasting.names)),
         commits: Commits::new(group.committer()),
         doors,
     });

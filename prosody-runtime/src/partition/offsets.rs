@@ -16,6 +16,7 @@ pub(crate) struct Ticket {
     offset: i64,
 }
 
+#[cfg(test)]
 impl Ticket {
     /// The record's offset.
     pub(crate) fn offset(self) -> i64 {
@@ -52,6 +53,7 @@ impl Offsets {
     }
 
     /// The next offset to be read; smaller ones were seen in this assignment.
+    #[cfg(test)]
     pub(crate) fn position(&self) -> i64 {
         self.position
     }

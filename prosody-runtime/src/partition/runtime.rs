@@ -273,11 +273,6 @@ impl Held {
         }
     }
 
-    /// Keys that are held.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Vec<HeldKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
