@@ -5,7 +5,8 @@ use crate::common::{Client, batch, cluster, text};
 use bytes::Bytes;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
-use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, TopicName};
 use prosody_base::Clock;
 use prosody_testkit::Cluster;
 use prosody_testkit::broker::batch::{NewBatch, records};
@@ -91,6 +92,21 @@ async fn an_empty_fetch_waits_exactly_as_long_as_it_may_and_not_longer_than_it_m
     let answer = client.receive::<FetchRequest>(11).await;
     assert_eq!(clock.now() - start, Duration::from_millis(200), "the second append makes it enough");
     assert_eq!(offsets(all(&answer)[0]), (0..6).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_produce_of_another_connection_ends_the_wait_at_once() {
+    let cluster = ready(2);
+    let clock = Clock::system();
+    let (mut reader, mut writer) = (Client::new(&cluster, 1), Client::new(&cluster, 1));
+    let start = clock.now();
+    reader.send(11, &fetch(&[(0, 0, -1), (1, 0, -1)])).await;
+    clock.sleep(Duration::from_millis(7)).await;
+    let data = PartitionProduceData::default().with_index(1).with_records(Some(batch(5, 0, 0, 4)));
+    let topic = TopicProduceData::default().with_name(TopicName(text("t"))).with_partition_data(vec![data]);
+    writer.call(9, &ProduceRequest::default().with_acks(-1).with_topic_data(vec![topic])).await;
+    let answer = reader.receive::<FetchRequest>(11).await;
+    assert_eq!((clock.now() - start, offsets(all(&answer)[1]).len()), (Duration::from_millis(7), 4));
 }
 
 #[tokio::test(start_paused = true)]

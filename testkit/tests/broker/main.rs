@@ -15,3 +15,4 @@ mod faults;
 mod fetching;
 mod groups;
 mod hostile;
+mod versions;

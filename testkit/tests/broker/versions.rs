@@ -1,0 +1,31 @@
+//! What happens to versions that are not served?
+
+use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest};
+use prosody_base::Doors;
+use prosody_testkit::{Cluster, ClusterConfig};
+
+use crate::common::{Client, cluster};
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_version_of_api_versions_is_answered_in_the_oldest_format() {
+    let cluster = cluster(1);
+    let mut client = Client::new(&cluster, 1);
+    // API 18, version 99, correlation 5, client id "x", no tags, and a body nobody knows.
+    client.send_frame(&[0, 18, 0, 99, 0, 0, 0, 5, 0, 1, b'x', 0, 7, 7, 7]).await;
+    let frame = client.frame().await.expect("an answer");
+    assert_eq!(&frame[..6], &[0, 0, 0, 5, 0, 35], "correlation 5, error 35");
+    let answer = client.call(0, &ApiVersionsRequest::default()).await;
+    assert_eq!(frame.len(), 4 + 2 + 4 + answer.api_keys.len() * 6, "the list is there too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_release_serves_what_it_served() {
+    let config = ClusterConfig::default().as_version("2.1");
+    let cluster = Cluster::start(config, Doors::simulated(1));
+    let mut client = Client::new(&cluster, 1);
+    let answer = client.call(2, &ApiVersionsRequest::default()).await;
+    let newest = |key| answer.api_keys.iter().find(|api| api.api_key == key).map(|api| api.max_version);
+    assert_eq!((newest(1), newest(3), newest(60)), (Some(10), Some(7), None));
+    client.send(8, &MetadataRequest::default()).await;
+    assert!(client.frame().await.is_none(), "a version that is not served closes the connection");
+}
