@@ -19,6 +19,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes not read yet.
+    #[cfg(test)]
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -36,10 +37,6 @@ impl<'a> Reader<'a> {
     fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], DecodeError> {
         let taken = self.take(N, what)?;
         taken.try_into().map_err(|_| DecodeError::Body(format!("{what} is cut off")))
-    }
-
-    pub(crate) fn i8(&mut self, what: &str) -> Result<i8, DecodeError> {
-        Ok(i8::from_be_bytes(self.array(what)?))
     }
 
     pub(crate) fn i16(&mut self, what: &str) -> Result<i16, DecodeError> {

@@ -208,7 +208,7 @@ mod tests {
                     Op::Data { behind, covers } => {
                         let before = cursor.position();
                         let from = before.unwrap_or(expected) - behind;
-                        let walk = Walk { complete: 1, next: from + covers, last_epoch: 3 };
+                        let walk = Walk { complete: 1, next: from + covers, last_epoch: 3, compressed: false };
                         let taken = cursor.advance(from, walk);
                         prop_assert_eq!(taken, before == Some(from), "an answer to an old question is dropped");
                         if taken {

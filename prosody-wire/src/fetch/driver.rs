@@ -77,7 +77,12 @@ pub(super) struct Driver {
     /// Bytes asked for and not answered.
     reserved: usize,
     leaderless_at: Option<Instant>,
+    /// Since when memory is what keeps a partition from being fetched.
+    starved_at: Option<Instant>,
 }
+
+/// With shares smaller than a batch, partitions take turns of this length.
+const TURN: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Driver {
@@ -90,6 +95,7 @@ impl Driver {
             metadata,
             reserved: 0,
             leaderless_at: None,
+            starved_at: None,
         }
     }
 
@@ -106,7 +112,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = budget.wake.notified() => {}
-                _ = self.metadata.changed() => {}
+                _ = self.metadata.changed() => self.metadata.mark_changed(),
                 () = clock.sleep_until(until) => {}
             }
         }
@@ -119,6 +125,7 @@ impl Driver {
         parts
             .chain(brokers)
             .chain(self.leaderless_at)
+            .chain(self.starved_at.map(|at| at + TURN))
             .filter(|at| *at > now)
             .fold(now + Duration::from_secs(3600), Instant::min)
     }
@@ -287,6 +294,31 @@ impl Driver {
             starved |= !self.start(now, id, kind);
         }
         self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
+        if !starved {
+            self.starved_at = None;
+        } else if self.starved_at.get_or_insert(now).checked_add(TURN).is_some_and(|at| at <= now) {
+            self.starved_at = Some(now);
+            if self.take_turns(now) {
+                self.shared.ring();
+            }
+        }
+    }
+
+    /// A reader waits, and all memory holds what others do not read: the largest of them gives its buffer up and is
+    /// fetched again later. The one case in which data is fetched twice.
+    fn take_turns(&self, now: Instant) -> bool {
+        let mut state = self.shared.state();
+        if !state.parts.values().any(|part| part.waker.is_some() && part.queue.is_empty()) {
+            return false;
+        }
+        let only_records = |part: &Part| part.queue.iter().all(|item| matches!(item, Queued::Records(_)));
+        let idle = state.parts.values_mut().filter(|part| part.waker.is_none() && only_records(part));
+        let Some(part) = idle.max_by_key(|part| part.queued) else { return false };
+        let Some(Queued::Records(Fetched { from, .. })) = part.queue.front() else { return false };
+        part.cursor.rewind(*from);
+        part.clear();
+        part.retry_at = Some(now + TURN);
+        true
     }
 
     /// Sends one request to a broker if it has partitions for it. False when memory is what is missing.
@@ -507,6 +539,9 @@ impl Part {
             }
             return;
         }
+        if !walk.compressed {
+            self.percent = 100;
+        }
         if self.cursor.advance(from, walk) {
             let mut records = data.records;
             records.truncate(walk.complete);
@@ -558,8 +593,8 @@ fn choose(
     let mut asked = Vec::new();
     for (id, part) in &state.parts {
         let due = part.retry_at.is_none_or(|at| at <= now);
-        let free = !part.full && !part.asked && !(kind == Kind::Look && part.looked);
-        if part.leader != Some(broker) || !due || !free {
+        let taken = part.full || part.asked || (kind == Kind::Look && part.looked);
+        if part.leader != Some(broker) || !due || taken {
             continue;
         }
         let Some(offset) = part.cursor.position() else { continue };

@@ -11,16 +11,20 @@ pub(crate) struct Walk {
     pub(crate) next: i64,
     /// The leader epoch of the last complete batch, −1 when it has none.
     pub(crate) last_epoch: i32,
+    /// Some complete batch may grow when it is expanded.
+    pub(crate) compressed: bool,
 }
 
 /// Offset and length: found in every format.
 const PREFIX: usize = 12;
+/// The byte of the attributes whose low three bits name the codec.
+const CODEC: usize = 22;
 const LAST_OFFSET_DELTA: usize = 23;
 
 /// Walks the batches of `records`, fetched from `from`. Stops at the first one it cannot follow, which the reader will
 /// then name; that one counts as complete, so that it reaches the reader.
 pub(crate) fn walk(records: &[u8], from: i64) -> Walk {
-    let mut walk = Walk { complete: 0, next: from, last_epoch: -1 };
+    let mut walk = Walk { complete: 0, next: from, last_epoch: -1, compressed: false };
     while let Some(rest) = records.get(walk.complete..).filter(|rest| rest.len() >= PREFIX) {
         let (Some(base), Some(length)) = (i64_at(rest, 0), i32_at(rest, 8)) else { break };
         let Ok(length) = usize::try_from(length) else {
@@ -36,6 +40,7 @@ pub(crate) fn walk(records: &[u8], from: i64) -> Walk {
                 walk.complete += batch.len();
                 walk.next = walk.next.max(last + 1);
                 walk.last_epoch = if modern { i32_at(batch, PREFIX).unwrap_or(-1) } else { -1 };
+                walk.compressed |= !modern || batch.get(CODEC).is_some_and(|codec| codec & 7 != 0);
             }
             None => {
                 walk.complete = records.len();
@@ -90,7 +95,7 @@ mod tests {
             let walk = walk(&bytes, 100 + skip);
             let (complete, next, last_epoch) =
                 *ends.iter().rev().find(|end| end.0 <= bytes.len()).expect("the first is 0");
-            prop_assert_eq!(walk, Walk { complete, next, last_epoch });
+            prop_assert_eq!(walk, Walk { complete, next, last_epoch, compressed: false });
         }
 
         #[test]
@@ -104,8 +109,14 @@ mod tests {
     fn a_batch_that_cannot_be_followed_reaches_the_reader() {
         let mut bytes = batch(5, 0, 0, 0);
         bytes.extend(batch(6, -1, 0, 0));
-        assert_eq!(walk(&bytes, 5), Walk { complete: bytes.len(), next: 6, last_epoch: 0 });
+        assert_eq!(
+            walk(&bytes, 5),
+            Walk { complete: bytes.len(), next: 6, last_epoch: 0, compressed: false }
+        );
         bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
-        assert_eq!(walk(&bytes, 5), Walk { complete: bytes.len(), next: 5, last_epoch: -1 });
+        assert_eq!(
+            walk(&bytes, 5),
+            Walk { complete: bytes.len(), next: 5, last_epoch: -1, compressed: false }
+        );
     }
 }
