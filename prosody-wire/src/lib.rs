@@ -28,6 +28,7 @@
 //! | `net/` | how do a host and a port become a byte stream? |
 //! | `batch/` | what is in a record batch? |
 //! | `proto/`, `wire.rs` | which message in which version, and what does an error code mean? |
+//! | `internals.rs` | where do fuzzers reach private decoders? (feature `internals`, for tests only) |
 //! | `types.rs`, `error.rs`, `limits.rs` | the nouns, the one error, every bound |
 //!
 //! Every folder keeps its decisions in pure files (they take `now` and events and return what to do) and its awaits in
@@ -67,6 +68,9 @@ mod conn;
 mod error;
 pub mod fetch;
 pub mod group;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod limits;
 mod net;
 pub mod produce;

@@ -17,10 +17,12 @@
 //! | `net/` | how do bytes become requests, over pipes and over TCP? |
 //! | `check/` | did a run keep its promises? |
 //! | `sim/` | what goes wrong in a simulated run, and when? |
+//! | `hostile/` | what could a peer send that must end in a named error? |
 //! | `mock.rs` | which cluster does a client in mock mode talk to? |
 
 pub mod broker;
 pub mod check;
+pub mod hostile;
 pub mod mock;
 mod net;
 pub mod sim;

@@ -42,7 +42,7 @@ fn request() -> Body {
 }
 
 /// Reads the list of APIs; tolerates everything behind it.
-fn decode(mut body: Bytes, version: i16) -> Result<Offered, DecodeError> {
+pub(super) fn decode(mut body: Bytes, version: i16) -> Result<Offered, DecodeError> {
     let short = |_| DecodeError::Body("an ApiVersions response ends too early".into());
     let flexible = version >= 3;
     ErrorCode::check(body.try_get_i16().map_err(short)?)

@@ -155,10 +155,7 @@ impl Connection {
         let mut answer = self.call_raw(R::API, version, body, timeout).await?;
         // The broker did answer, but what it did is as unknown as if it had not.
         let unread = |why| Error::decode(doing(), why).with_sent(true);
-        prosody_base::guard::check_response(R::API as i16, version, &answer)
-            .map_err(|why| unread(DecodeError::Guard(why)))?;
-        let response = R::Response::decode(&mut answer, version)
-            .map_err(|why| unread(DecodeError::Body(format!("{why:#}"))))?;
+        let response = decode::<R>(version, &mut answer).map_err(unread)?;
         self.throttle(R::throttle(&response));
         Ok(response)
     }
@@ -239,6 +236,18 @@ impl Future for ResponseFuture {
             State::Failed(error) => Poll::Ready(Err(error.take().unwrap_or_else(gone))),
         }
     }
+}
+
+/// Reads the body of an ApiVersions response, without the guard: its layout cannot be trusted.
+#[cfg(feature = "internals")]
+pub(crate) fn hello(body: Bytes, version: i16) -> Result<(), DecodeError> {
+    hello::decode(body, version).map(|_| ())
+}
+
+/// Reads the body of a response, after the guard has looked at it.
+pub(crate) fn decode<R: Request>(version: i16, body: &mut Bytes) -> Result<R::Response, DecodeError> {
+    prosody_base::guard::check_response(R::API as i16, version, body).map_err(DecodeError::Guard)?;
+    R::Response::decode(body, version).map_err(|why| DecodeError::Body(format!("{why:#}")))
 }
 
 /// Writes a message down.

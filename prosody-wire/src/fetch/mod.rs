@@ -27,7 +27,7 @@ mod plan;
 mod reader;
 mod session;
 mod validate;
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,10 +31,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Client;
 
+#[cfg(feature = "internals")]
+pub(crate) use assignment::decode_assignment;
 pub use classic::Assignor;
 pub use commit::{CommitError, CommitOffset, Committer};
 pub use config::GroupConfig;
 pub use event::{AssignedPartition, AssignmentEpoch, CommittedOffset, GroupEvent, RevokeAck};
+#[cfg(feature = "internals")]
+pub(crate) use subscription::Subscription;
 
 use driver::Driver;
 use outbox::Notice;

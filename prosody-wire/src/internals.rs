@@ -1,0 +1,102 @@
+//! Where do fuzzers and the table of hostile inputs reach decoders that are otherwise private?
+//!
+//! Behind the feature `internals`, for the tests of this repository only. Each function runs the code a connection runs
+//! on the same bytes, and says what it says.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::Doors;
+
+use crate::client::Client;
+use crate::conn::{self, Connection};
+use crate::error::{DecodeError, Error};
+use crate::group::{Subscription, decode_assignment};
+use crate::limits::Limits;
+use crate::net::Stream;
+use crate::proto::{ApiKey, Request, messages as m, versions};
+use crate::{fetch, produce};
+
+/// Waits until `topic` is known: dials, asks for versions, asks for metadata.
+///
+/// # Errors
+/// What the caller of any operation on that topic would see.
+pub async fn topic(client: &Client, topic: &str, wait: Duration) -> Result<(), Error> {
+    let cluster = client.cluster();
+    let deadline = cluster.doors().clock.now() + wait;
+    cluster.topic(topic, deadline).await.map(|_| ())
+}
+
+/// One connection to a peer that is not to be trusted: hello, then a Metadata request.
+///
+/// # Errors
+/// What its first caller would see.
+pub async fn connection(stream: Box<dyn Stream>, limits: &Limits, doors: &Doors) -> Result<(), Error> {
+    let connection = Connection::open(stream, "peer:1", "fuzz", limits, doors).await?;
+    connection.call(&m::MetadataRequest::default(), limits.request_timeout).await.map(|_| ())
+}
+
+/// The APIs and versions whose responses this client decodes: key, lowest, highest.
+#[must_use]
+pub fn spoken() -> Vec<(i16, i16, i16)> {
+    versions::SPOKEN.iter().map(|(api, low, high)| (*api as i16, *low, *high)).collect()
+}
+
+/// Decodes the body of a response as the caller of that API does.
+///
+/// # Errors
+/// What was wrong with it. An API this client does not use is an error too.
+pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError> {
+    macro_rules! decode {
+        ($($api:ident: $request:ident,)*) => {
+            match ApiKey::try_from(api) {
+                Ok(ApiKey::Produce) => produce::wire::response(version, body).map(|_| ()),
+                Ok(ApiKey::Fetch) => fetch::wire::response(version, body).map(|_| ()),
+                Ok(ApiKey::ApiVersions) => conn::hello(body.clone(), version),
+                $(Ok(ApiKey::$api) => message::<m::$request>(version, body),)*
+                _ => Err(DecodeError::Body(format!("API {api} is not used"))),
+            }
+        };
+    }
+    decode! {
+        Metadata: MetadataRequest,
+        ListOffsets: ListOffsetsRequest,
+        OffsetForLeaderEpoch: OffsetForLeaderEpochRequest,
+        FindCoordinator: FindCoordinatorRequest,
+        JoinGroup: JoinGroupRequest,
+        SyncGroup: SyncGroupRequest,
+        Heartbeat: HeartbeatRequest,
+        LeaveGroup: LeaveGroupRequest,
+        OffsetCommit: OffsetCommitRequest,
+        OffsetFetch: OffsetFetchRequest,
+        InitProducerId: InitProducerIdRequest,
+        CreateTopics: CreateTopicsRequest,
+        DeleteTopics: DeleteTopicsRequest,
+        CreatePartitions: CreatePartitionsRequest,
+        DescribeConfigs: DescribeConfigsRequest,
+        DescribeGroups: DescribeGroupsRequest,
+        ListGroups: ListGroupsRequest,
+        DeleteGroups: DeleteGroupsRequest,
+        DeleteRecords: DeleteRecordsRequest,
+    }
+}
+
+fn message<R: Request>(version: i16, body: &Bytes) -> Result<(), DecodeError> {
+    conn::decode::<R>(version, &mut body.clone()).map(|_| ())
+}
+
+/// Decodes what another member of a group says about itself.
+///
+/// # Errors
+/// The field that is wrong, and why.
+pub fn subscription(bytes: &[u8]) -> Result<(), DecodeError> {
+    Subscription::decode(bytes).map(|_| ()).map_err(|why| DecodeError::Body(why.to_string()))
+}
+
+/// Decodes what the leader of a group gave us.
+///
+/// # Errors
+/// The field that is wrong, and why.
+pub fn assignment(bytes: &[u8]) -> Result<(), DecodeError> {
+    decode_assignment(bytes).map(|_| ()).map_err(|why| DecodeError::Body(why.to_string()))
+}
