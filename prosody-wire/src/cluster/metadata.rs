@@ -66,17 +66,6 @@ impl Metadata {
         self.topics.get(topic)
     }
 
-    /// The topic with this id, for answers that name topics by id only.
-    pub(crate) fn topic_by_id(&self, id: TopicId) -> Option<&Arc<TopicMetadata>> {
-        self.topics.values().find(|topic| topic.id == Some(id))
-    }
-
-    /// The leader of a partition and its epoch.
-    pub(crate) fn leader(&self, topic: &str, partition: i32) -> Option<(BrokerId, LeaderEpoch)> {
-        let known = self.topic(topic)?.partition(partition)?;
-        known.leader.map(|leader| (leader, known.leader_epoch))
-    }
-
     /// What is known after `answer`.
     ///
     /// # Errors

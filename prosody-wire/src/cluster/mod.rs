@@ -149,11 +149,6 @@ impl Cluster {
         }
     }
 
-    /// Stops keeping these topics fresh.
-    pub(crate) fn untrack(&self, topics: &[Topic]) {
-        self.0.refresher.untrack(topics);
-    }
-
     /// A topic's metadata: at once when it is known, else from the next answer of a broker. Known topics are kept fresh.
     ///
     /// # Errors
@@ -232,11 +227,6 @@ impl Cluster {
     /// Every bound of this client.
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.config.limits
-    }
-
-    /// What the client was made with.
-    pub(crate) fn config(&self) -> &ClientConfig {
-        &self.0.config
     }
 
     /// Ends every connection and task. Calls that are open fail.

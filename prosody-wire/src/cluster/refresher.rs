@@ -124,13 +124,6 @@ impl Refresher {
         topics.iter().fold(false, |news, topic| state.tracked.insert(topic.clone()) | news)
     }
 
-    pub(super) fn untrack(&self, topics: &[Topic]) {
-        let mut state = self.state();
-        for topic in topics {
-            state.tracked.remove(topic);
-        }
-    }
-
     /// Asks for a topic while the returned value lives.
     pub(super) fn want(&self, topic: Topic) -> Want<'_> {
         *self.state().wanted.entry(topic.clone()).or_default() += 1;
