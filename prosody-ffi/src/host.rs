@@ -14,10 +14,11 @@ use crate::abi::{
     PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR, PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_LIST, PR_TIMER_SCHEDULE,
     PR_TIMER_UNSCHEDULE, PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
 };
+use crate::bridge::Bridge;
 use crate::failure::{self, Failure};
 use crate::handles::Handles;
 use crate::pairs::pairs;
-use crate::port::{Bridge, Port};
+use crate::port::Port;
 use crate::{guard, logs};
 
 /// How long the end of a client waits for the last operations to report before its queue closes.
@@ -89,6 +90,7 @@ pub(crate) fn options() -> String {
 impl Host {
     /// Makes a client and its handle.
     pub(crate) fn client(options: &[u8], environment: &[u8]) -> Result<u64, Failure> {
+        install();
         let (options, wrong) = parse_options(options)?;
         let built =
             Client::builder().options(options).environment(parse_pairs(environment, "environment")?).build();
@@ -99,13 +101,13 @@ impl Host {
 
     /// Makes an admin client and its handle.
     pub(crate) fn admin(options: &[u8], environment: &[u8]) -> Result<u64, Failure> {
+        install();
         let (options, wrong) = parse_options(options)?;
         let built = Admin::new(options, parse_pairs(environment, "environment")?);
         Host::register(Core::Admin(together(wrong, built)?), Box::default())
     }
 
     fn register(core: Core, source_system: Box<str>) -> Result<u64, Failure> {
-        install();
         let doors = Doors::process().map_err(|error| {
             Failure::new(PR_ERROR_STATE, format!("starting the library's threads: {error}"))
         })?;

@@ -12,6 +12,7 @@
 //! | `handles.rs` | which object does a 64-bit handle mean? |
 //! | `host.rs` | what is behind a handle? |
 //! | `port.rs` | how does one client talk to .NET? |
+//! | `bridge.rs` | how does an event of the runtime become a call of a .NET handler? |
 //! | `queue.rs` | how do events reach .NET? |
 //! | `slots.rs` | who owns a running event? |
 //! | `failure.rs` | what went wrong, in the form .NET reads? |
@@ -19,6 +20,7 @@
 //! | `logs.rs` | where do log lines go? |
 
 pub mod abi;
+mod bridge;
 mod failure;
 pub mod ffi;
 mod guard;

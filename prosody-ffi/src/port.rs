@@ -1,19 +1,19 @@
 //! How does one client talk to .NET? Its queue of events, its slots of running events, its topic numbers, and its fault.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use prosody_base::{Lane, Spawner};
-use prosody_runtime::{Context, ErrorClass, Handler, HandlerError, Message, Occupancy, Timer};
+use prosody_runtime::{Context, Message, Occupancy, Timer};
 use tokio::sync::Notify;
 
 use crate::abi::{
     PR_EVENT_CANCEL, PR_EVENT_DONE, PR_EVENT_FAULT, PR_EVENT_MESSAGE, PR_EVENT_TIMER, PR_FAILED, PR_OK,
-    PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_UNREADABLE, PR_PENDING, PrBytes, PrEvent, PrResult,
+    PR_OUTCOME_OK, PR_PENDING, PrBytes, PrEvent, PrResult,
 };
 use crate::failure::Failure;
 use crate::queue::{EventQueue, Waited};
@@ -25,8 +25,8 @@ pub(crate) type Ended = Result<u64, Failure>;
 /// How .NET says an event ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    code: i32,
-    text: String,
+    pub(crate) code: i32,
+    pub(crate) text: String,
 }
 
 /// What waits for a pump thread. Small: an event's data stays in its slot.
@@ -40,15 +40,15 @@ pub(crate) enum Event {
 
 /// A running event: what .NET reads and what its calls need.
 #[derive(Debug)]
-struct Running {
-    item: Item,
-    context: Context,
+pub(crate) struct Running {
+    pub(crate) item: Item,
+    pub(crate) context: Context,
     /// The handler's task cannot be dropped from outside, so its key and permit stay taken until it ends.
-    _occupancy: Occupancy,
+    pub(crate) _occupancy: Occupancy,
 }
 
 #[derive(Debug)]
-enum Item {
+pub(crate) enum Item {
     Message { message: Message, topic: u32 },
     Timer { timer: Timer, seconds: i64 },
 }
@@ -56,7 +56,7 @@ enum Item {
 /// See the file's question.
 #[derive(Debug, Default)]
 pub(crate) struct Port {
-    queue: EventQueue<Event>,
+    pub(crate) queue: EventQueue<Event>,
     slots: Mutex<Slots<Running, Outcome>>,
     topics: RwLock<Vec<Arc<str>>>,
     operations: AtomicU32,
@@ -165,11 +165,13 @@ impl Port {
     }
 
     /// The number under which .NET knows a topic.
-    fn topic_number(&self, topic: &Arc<str>) -> u32 {
-        let known = |topics: &[Arc<str>]| topics.iter().position(|known| known == topic);
-        let at = known(&self.topics.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_else(|| {
+    pub(crate) fn topic_number(&self, topic: &Arc<str>) -> u32 {
+        let position = |topics: &[Arc<str>]| topics.iter().position(|known| known == topic);
+        // A statement of its own: in a `match` the read lock would live until the write lock is asked for.
+        let known = position(&self.topics.read().unwrap_or_else(PoisonError::into_inner));
+        let at = known.unwrap_or_else(|| {
             let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-            known(&topics).unwrap_or_else(|| {
+            position(&topics).unwrap_or_else(|| {
                 topics.push(Arc::clone(topic));
                 topics.len() - 1
             })
@@ -226,7 +228,7 @@ impl Port {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots<Running, Outcome>> {
+    pub(crate) fn slots(&self) -> MutexGuard<'_, Slots<Running, Outcome>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,107 +297,5 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let text = if std::thread::panicking() { "the operation panicked" } else { "the client was closed" };
         self.report(Err(Failure::new(crate::abi::PR_ERROR_CLOSED, text)));
-    }
-}
-
-/// The handler the runtime calls: every event goes through the queue and comes back by its token.
-#[derive(Debug)]
-pub(crate) struct Bridge(pub(crate) Arc<Port>);
-
-impl Handler for Bridge {
-    async fn on_message(&self, context: Context, message: Message) -> Result<(), HandlerError> {
-        let topic = self.0.topic_number(message.topic_shared());
-        self.run(context, Item::Message { message, topic }).await
-    }
-
-    async fn on_timer(&self, context: Context, timer: Timer) -> Result<(), HandlerError> {
-        let since = timer.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        self.run(context, Item::Timer { timer, seconds }).await
-    }
-}
-
-impl Bridge {
-    async fn run(&self, context: Context, item: Item) -> Result<(), HandlerError> {
-        let running = Running { item, context: context.clone(), _occupancy: context.occupy() };
-        let mut outcome = pin!(Awaiting { port: &self.0, phase: Phase::New(Some(running)) });
-        let ended = tokio::select! {
-            biased;
-            ended = &mut outcome => Some(ended),
-            () = context.cancelled() => None,
-        };
-        let ended = match ended {
-            Some(ended) => ended,
-            None => {
-                if let Phase::Queued(token) = outcome.phase {
-                    let _ = self.0.queue.push(Event::Cancel(token));
-                }
-                outcome.await
-            }
-        };
-        match ended.code & !PR_OUTCOME_UNREADABLE {
-            PR_OUTCOME_OK => Ok(()),
-            code => {
-                let class =
-                    if code == PR_OUTCOME_PERMANENT { ErrorClass::Permanent } else { ErrorClass::Transient };
-                let error = HandlerError::new(class, ended.text);
-                Err(if ended.code & PR_OUTCOME_UNREADABLE == 0 { error } else { error.unreadable() })
-            }
-        }
-    }
-}
-
-/// Resolves to what .NET says about one event. Dropped earlier, it abandons the event.
-struct Awaiting<'a> {
-    port: &'a Port,
-    phase: Phase,
-}
-
-enum Phase {
-    New(Option<Running>),
-    Queued(Token),
-    Over,
-}
-
-impl Future for Awaiting<'_> {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Outcome> {
-        match &mut self.phase {
-            Phase::New(running) => {
-                let Some(running) = running.take() else { return Poll::Pending };
-                let token = self.port.slots().insert(running, cx.waker().clone());
-                self.phase = Phase::Queued(token);
-                if self.port.queue.push(Event::Run(token)).is_err() {
-                    let text = "the client was closed before the handler started".to_owned();
-                    let refused = self
-                        .port
-                        .slots()
-                        .complete(token, Outcome { code: crate::abi::PR_OUTCOME_TRANSIENT, text });
-                    drop(refused);
-                    return self.poll(cx);
-                }
-                Poll::Pending
-            }
-            Phase::Queued(token) => {
-                let token = *token;
-                match self.port.slots().poll(token, cx.waker()) {
-                    Some(outcome) => {
-                        self.phase = Phase::Over;
-                        Poll::Ready(outcome)
-                    }
-                    None => Poll::Pending,
-                }
-            }
-            Phase::Over => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Awaiting<'_> {
-    fn drop(&mut self) {
-        if let Phase::Queued(token) = self.phase {
-            self.port.slots().abandon(token);
-        }
     }
 }

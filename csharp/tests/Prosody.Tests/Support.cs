@@ -3,7 +3,7 @@
 using System.Threading.Channels;
 using Prosody.Interop;
 
-[assembly: AssemblyFixture(typeof(Prosody.Tests.NothingIsLeftAlive))]
+[assembly: TestCollectionOrderer(typeof(Prosody.Tests.LeaksLast))]
 
 namespace Prosody.Tests;
 
@@ -71,21 +71,4 @@ internal class Recorder<T>(Func<ProsodyContext, Message<T>, CancellationToken, T
 
         return taken;
     }
-}
-
-/// <summary>After all tests: no handle, event, operation or error of the native side is left.</summary>
-public sealed class NothingIsLeftAlive : IAsyncLifetime
-{
-    public ValueTask InitializeAsync() => default;
-
-    public async ValueTask DisposeAsync() => await Mock.Until(
-        static () =>
-        {
-            // Clients that tests left to the collector go with it.
-            GC.Collect();
-            GC.WaitForPendingFinalizers();
-            PrCounters counters = Diagnostics.Counters();
-            return counters is { handles: 0, events: 0, operations: 0, errors: 0 };
-        },
-        "all native objects are freed");
 }

@@ -14,6 +14,9 @@ internal static class LogDrain
     /// <summary>How long a wait for lines takes; levels are sampled as often.</summary>
     private const uint WaitMilliseconds = 1_000;
 
+    /// <summary>Everything, in the numbers of the native side.</summary>
+    private const int HighestLevel = 5;
+
     private static readonly object Gate = new();
     private static readonly List<(ILoggerFactory Factory, int Users)> Factories = [];
     private static bool _configured;
@@ -104,7 +107,15 @@ internal static class LogDrain
 
         before?.Stop();
         Volatile.Write(ref _drain, factory is null ? null : new Drain(factory));
+        if (factory is null)
+        {
+            // Lines are kept for the next factory, whose levels nobody knows yet.
+            Filter(HighestLevel);
+        }
     }
+
+    private static void Filter(int highest) =>
+        NativeLogs.Configure(Environment.GetEnvironmentVariable("PROSODY_LOG") ?? string.Empty, highest);
 
     /// <summary>One thread that carries lines to one factory.</summary>
     private sealed class Drain
@@ -177,7 +188,7 @@ internal static class LogDrain
         private void SampleLevel()
         {
             int highest = 0;
-            for (int level = 5; level > 0 && highest == 0; level--)
+            for (int level = HighestLevel; level > 0 && highest == 0; level--)
             {
                 if (IsEnabled(NativeLogState.LevelOf(level)))
                 {
@@ -185,7 +196,7 @@ internal static class LogDrain
                 }
             }
 
-            NativeLogs.Configure(Environment.GetEnvironmentVariable("PROSODY_LOG") ?? string.Empty, highest);
+            Filter(highest);
         }
 
         private bool IsEnabled(LogLevel level)
