@@ -63,7 +63,7 @@ async fn a_commit_is_retried_through_every_passing_trouble() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_after_the_partition_is_gone_is_refused_here() {
     let cluster = cluster(1, 2);
-    let mut first = Member::join(&cluster, 2);
+    let first = Member::join(&cluster, 2);
     settled(seconds(1), &[&first], 2).await;
     let early = first.epoch();
     let mut second = Member::join(&cluster, 3);

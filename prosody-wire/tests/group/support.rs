@@ -12,29 +12,29 @@ use prosody_wire::group::{
 };
 use prosody_wire::{Client, ClientConfig, Error, PipeConnector, TopicPartition};
 
-pub const GROUP: &str = "g";
-pub const TOPIC: &str = "t";
-pub const SESSION: Duration = Duration::from_secs(45);
+pub(crate) const GROUP: &str = "g";
+pub(crate) const TOPIC: &str = "t";
+pub(crate) const SESSION: Duration = Duration::from_secs(45);
 
-pub fn cluster(brokers: i32, partitions: i32) -> Cluster {
+pub(crate) fn cluster(brokers: i32, partitions: i32) -> Cluster {
     cluster_with(ClusterConfig { brokers, ..ClusterConfig::default() }, partitions)
 }
 
-pub fn cluster_with(config: ClusterConfig, partitions: i32) -> Cluster {
+pub(crate) fn cluster_with(config: ClusterConfig, partitions: i32) -> Cluster {
     let cluster = Cluster::start(config, Doors::simulated(1));
     cluster.create_topic(TOPIC, partitions).unwrap();
     cluster
 }
 
-pub fn tp(partition: i32) -> TopicPartition {
+pub(crate) fn tp(partition: i32) -> TopicPartition {
     TopicPartition::new(TOPIC, partition)
 }
 
-pub fn config() -> GroupConfig {
+pub(crate) fn config() -> GroupConfig {
     GroupConfig::new(GROUP, [TOPIC.into()])
 }
 
-pub fn client(cluster: &Cluster, seed: u64) -> (Client, Doors) {
+pub(crate) fn client(cluster: &Cluster, seed: u64) -> (Client, Doors) {
     let doors = Doors::simulated(seed);
     let mut config = ClientConfig::new(cluster.bootstrap().split(','));
     config.client_id = format!("client-{seed}");
@@ -44,32 +44,32 @@ pub fn client(cluster: &Cluster, seed: u64) -> (Client, Doors) {
 
 /// What a member's reader has heard.
 #[derive(Debug, Default)]
-pub struct Heard {
-    pub owned: BTreeMap<i32, (AssignmentEpoch, Option<CommittedOffset>)>,
-    pub epoch: Option<AssignmentEpoch>,
-    pub lost: Vec<Error>,
-    pub failed: Vec<Error>,
-    pub revoked: Vec<i32>,
-    pub assignments: usize,
+pub(crate) struct Heard {
+    pub(crate) owned: BTreeMap<i32, (AssignmentEpoch, Option<CommittedOffset>)>,
+    pub(crate) epoch: Option<AssignmentEpoch>,
+    pub(crate) lost: Vec<Error>,
+    pub(crate) failed: Vec<Error>,
+    pub(crate) revoked: Vec<i32>,
+    pub(crate) assignments: usize,
 }
 
 /// A member whose reader acknowledges revocations after `drain`.
-pub struct Member {
-    pub client: Client,
-    pub doors: Doors,
-    pub heard: Arc<Mutex<Heard>>,
-    pub committer: Committer,
+pub(crate) struct Member {
+    pub(crate) client: Client,
+    pub(crate) doors: Doors,
+    pub(crate) heard: Arc<Mutex<Heard>>,
+    pub(crate) committer: Committer,
     reader: tokio::task::JoinHandle<()>,
     leave: Option<tokio::sync::oneshot::Sender<Instant>>,
     left: Option<tokio::sync::oneshot::Receiver<()>>,
 }
 
 impl Member {
-    pub fn join(cluster: &Cluster, seed: u64) -> Member {
+    pub(crate) fn join(cluster: &Cluster, seed: u64) -> Member {
         Member::join_with(cluster, seed, config(), Duration::ZERO)
     }
 
-    pub fn join_with(cluster: &Cluster, seed: u64, config: GroupConfig, drain: Duration) -> Member {
+    pub(crate) fn join_with(cluster: &Cluster, seed: u64, config: GroupConfig, drain: Duration) -> Member {
         let (client, doors) = client(cluster, seed);
         let mut group = Group::join(&client, config);
         let committer = group.committer();
@@ -96,29 +96,29 @@ impl Member {
         Member { client, doors, heard, committer, reader, leave: Some(leave), left: Some(left) }
     }
 
-    pub fn owned(&self) -> Vec<i32> {
+    pub(crate) fn owned(&self) -> Vec<i32> {
         self.heard.lock().unwrap().owned.keys().copied().collect()
     }
 
-    pub fn epoch(&self) -> AssignmentEpoch {
+    pub(crate) fn epoch(&self) -> AssignmentEpoch {
         self.heard.lock().unwrap().epoch.unwrap()
     }
 
     /// Like `kill -9`: nothing is said to anyone.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.doors.spawner.kill();
         self.reader.abort();
         self.client.close();
         self.heard.lock().unwrap().owned.clear();
     }
 
-    pub async fn leave(&mut self, within: Duration) {
+    pub(crate) async fn leave(&mut self, within: Duration) {
         let _ = self.leave.take().unwrap().send(tokio::time::Instant::now() + within);
         let _ = self.left.take().unwrap().await;
         self.heard.lock().unwrap().owned.clear();
     }
 
-    pub async fn commit(&self, partition: i32, offset: i64) -> Result<(), CommitError> {
+    pub(crate) async fn commit(&self, partition: i32, offset: i64) -> Result<(), CommitError> {
         self.committer.commit(self.epoch(), vec![at(partition, offset)]).await
     }
 }
@@ -129,7 +129,7 @@ impl Drop for Member {
     }
 }
 
-pub fn at(partition: i32, offset: i64) -> CommitOffset {
+pub(crate) fn at(partition: i32, offset: i64) -> CommitOffset {
     CommitOffset { tp: tp(partition), offset, leader_epoch: None, metadata: String::new() }
 }
 
@@ -159,7 +159,7 @@ fn take(heard: &Arc<Mutex<Heard>>, event: GroupEvent, drain: Duration) {
 }
 
 /// Lets virtual time pass until `condition` holds; fails with `what` after `within`. Returns how long it took.
-pub async fn until(within: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+pub(crate) async fn until(within: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let start = tokio::time::Instant::now();
     while !condition() {
         assert!(start.elapsed() < within, "not within {within:?}: {what}");
@@ -169,7 +169,7 @@ pub async fn until(within: Duration, what: &str, mut condition: impl FnMut() -> 
 }
 
 /// Waits until the members own all `partitions` between them, each once, and as evenly as can be.
-pub async fn settled(within: Duration, members: &[&Member], partitions: i32) -> Duration {
+pub(crate) async fn settled(within: Duration, members: &[&Member], partitions: i32) -> Duration {
     let what =
         || members.iter().map(|member| format!("{:?}", member.heard.lock().unwrap())).collect::<Vec<_>>();
     let fair = || {
@@ -187,14 +187,14 @@ pub async fn settled(within: Duration, members: &[&Member], partitions: i32) -> 
     start.elapsed()
 }
 
-pub fn count(cluster: &Cluster, api: ApiKey) -> usize {
+pub(crate) fn count(cluster: &Cluster, api: ApiKey) -> usize {
     cluster.requests(api).len()
 }
 
-pub fn assert_clean(cluster: &Cluster) {
+pub(crate) fn assert_clean(cluster: &Cluster) {
     assert_eq!(cluster.violations(), [], "the broker saw what must not happen");
 }
 
-pub const fn seconds(seconds: u64) -> Duration {
+pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }

@@ -17,16 +17,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use prosody_base::{Instant, Rng, sabotaged};
+use prosody_base::{Instant, Rng};
 
 use super::calls::{Asked, Call, CallId, Coordinator, Effect, Identity, Pending, Phase};
 use super::holdings::Holdings;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::group::config::GroupConfig;
 use crate::group::event::AssignmentEpoch;
 use crate::group::outbox::Notice;
 use crate::group::subscription::Subscription;
-use crate::proto::ErrorCode;
 use crate::types::{Topic, TopicPartition};
 
 /// Wait after an answer that only a person can change.
@@ -45,11 +44,11 @@ pub(super) const UNKNOWN_COUNT: i32 = -1;
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(super) config: GroupConfig,
-    rng: Rng,
-    backoff: (Duration, Duration),
+    pub(super) rng: Rng,
+    pub(super) backoff: (Duration, Duration),
     pub(super) phase: Phase,
     pub(super) coordinator: Coordinator,
-    finding: u64,
+    pub(super) finding: u64,
     pub(super) member_id: String,
     /// The generation we joined; −1 when we are in none.
     pub(super) generation: i32,
@@ -77,7 +76,7 @@ pub(crate) struct Machine {
     pub(super) counts: BTreeMap<Topic, i32>,
     /// The counts we divided by as leader; a difference means another division.
     pub(super) led: Option<BTreeMap<Topic, i32>>,
-    out: VecDeque<Effect>,
+    pub(super) out: VecDeque<Effect>,
 }
 
 impl Machine {
@@ -248,33 +247,6 @@ impl Machine {
         self.holdings.announced(partition)
     }
 
-    fn is_divided_by_old_counts(&self) -> bool {
-        let changed = |(topic, by): (&Topic, &i32)| self.counts.get(topic).is_some_and(|known| known != by);
-        self.led.iter().flatten().any(changed)
-    }
-
-    fn check_session(&mut self, now: Instant) {
-        if self.holdings.is_empty() || now < self.session_end() || sabotaged("group-session-expiry") {
-            return;
-        }
-        let group = &self.config.group_id;
-        let doing = if now < self.alive + self.config.session_timeout {
-            format!(
-                "rejoining group {group}: no JoinGroup reached the coordinator within {:?}",
-                self.config.rebalance_timeout
-            )
-        } else {
-            format!(
-                "staying in group {group}: no heartbeat sent in the last {:?} was answered",
-                self.config.session_timeout
-            )
-        };
-        self.lose(Error::new(doing, ErrorKind::Timeout));
-        if matches!(self.phase, Phase::Stable | Phase::Syncing(_) | Phase::Leading { .. }) {
-            self.go_out(now);
-        }
-    }
-
     fn send_what_is_due(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Out(at) if at <= now) && self.may_join() {
             self.join(now);
@@ -313,78 +285,6 @@ impl Machine {
         self.send(now, Asked::Join, Call::Join { member_id: self.member_id.clone(), metadata });
     }
 
-    /// Joins again: at once, or when an eager member has given up what it holds.
-    pub(super) fn rejoin(&mut self, now: Instant) {
-        if self.config.is_eager() {
-            let deadline = now + self.config.drain_time();
-            if let Some((ticket, partitions)) = self.holdings.revoke_all(deadline) {
-                self.tell(Notice::Revoke { ticket, partitions, deadline });
-            }
-        }
-        self.go_out(now);
-    }
-
-    /// Drops whatever joining is under way and starts over at `at`.
-    pub(super) fn go_out(&mut self, at: Instant) {
-        self.calls.retain(|_, call| !matches!(call.asked, Asked::Join | Asked::Sync));
-        self.phase = Phase::Out(at);
-    }
-
-    /// Membership is over: what we held is somebody else's.
-    pub(super) fn lose(&mut self, why: Error) {
-        self.generation = -1;
-        self.held_generation = -1;
-        self.rejoin_when_drained = false;
-        self.led = None;
-        let partitions = self.holdings.lose_all();
-        if !partitions.is_empty() {
-            self.tell(Notice::Lost { partitions, why });
-        }
-    }
-
-    /// Another process runs with our instance id: this member is over.
-    pub(super) fn fence(&mut self, why: Error) {
-        self.lose(why.clone());
-        self.tell(Notice::Failed(why));
-        self.calls.clear();
-        self.phase = Phase::Ended;
-    }
-
-    /// The coordinator this was sent to is gone or is not it. Says whether it is the one in use.
-    pub(super) fn lose_coordinator(&mut self, now: Instant, finding: u64) -> bool {
-        if self.finding != finding {
-            return false;
-        }
-        if self.coordinator == Coordinator::Known {
-            let pause = self.pause();
-            self.coordinator = Coordinator::Unknown(now + pause);
-            self.out.push_back(Effect::Forget);
-        }
-        true
-    }
-
-    /// Wait before the next attempt: none after the first failure, then growing with jitter (KIP-580).
-    pub(super) fn pause(&mut self) -> Duration {
-        self.attempts = self.attempts.saturating_add(1);
-        self.backoff_after(self.attempts)
-    }
-
-    pub(super) fn backoff_after(&self, failures: u32) -> Duration {
-        match failures.checked_sub(2) {
-            Some(attempt) => self.rng.backoff(self.backoff.0, self.backoff.1, attempt),
-            None => Duration::ZERO,
-        }
-    }
-
-    /// The same, and the reader is told when only a person can help.
-    pub(super) fn pause_after(&mut self, why: &Error) -> Duration {
-        if why.is_retriable() || why.code() == Some(ErrorCode::FENCED_INSTANCE_ID) {
-            return self.pause();
-        }
-        self.tell(Notice::Failed(why.clone()));
-        REFUSED_PAUSE
-    }
-
     pub(super) fn tell(&mut self, notice: Notice) {
         self.out.push_back(Effect::Tell(notice));
     }
@@ -402,16 +302,6 @@ impl Machine {
 
     pub(super) fn identity(&self) -> Identity {
         Identity { member_id: self.member_id.clone(), generation: self.generation, finding: self.finding }
-    }
-
-    /// When the coordinator may give our partitions away: a session after the last sign of life it may know of, and,
-    /// while we are not even asking to join, a rebalance timeout after the last time we know of no rebalance.
-    fn session_end(&self) -> Instant {
-        let silent = self.alive + self.config.session_timeout;
-        match self.phase {
-            Phase::Out(_) => silent.min(self.calm + self.config.rebalance_timeout),
-            _ => silent,
-        }
     }
 
     fn may_join(&self) -> bool {
