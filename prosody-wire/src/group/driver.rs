@@ -71,6 +71,8 @@ impl Driver {
             let now = clock.now();
             self.machine.tick(now);
             self.carry_out(now);
+            // What the machine gave up must not reach the coordinator later, least of all after our farewell.
+            self.running.drop_where(|id| !self.machine.is_open(*id));
             self.commits.expire(now);
             self.send_commits(now);
             if leave && self.commits.is_idle() {
@@ -147,7 +149,7 @@ impl Driver {
 
     fn find(&mut self) {
         let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
-        self.running.start(async move { Outcome::Found(cluster.coordinator(&config.group_id).await) });
+        self.running.start(None, async move { Outcome::Found(cluster.coordinator(&config.group_id).await) });
     }
 
     fn send(&mut self, id: CallId, call: Call) {
@@ -158,7 +160,7 @@ impl Driver {
             self.cluster.track(&interest);
         }
         let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
-        self.running.start(async move {
+        self.running.start(Some(id), async move {
             let long = matches!(call, Call::Join { .. } | Call::Sync { .. });
             let connection = if long {
                 cluster.connection(broker, Lane::Coordination).await
@@ -182,7 +184,7 @@ impl Driver {
         let Some((Identity { member_id, generation, .. }, offsets)) = next else { return };
         let Some(broker) = self.coordinator else { return };
         let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
-        self.running.start(async move {
+        self.running.start(None, async move {
             let mut doing = format!("committing offsets of group {}", config.group_id);
             let result = match cluster.short(broker).await {
                 Ok(connection) => {
@@ -203,11 +205,11 @@ impl Driver {
         let mut lookups = Running::default();
         for topic in topics {
             let (cluster, topic) = (self.cluster.clone(), topic.clone());
-            lookups.start(async move {
+            lookups.start(None, async move {
                 let _ = cluster.topic(&topic, deadline).await;
             });
         }
-        self.running.start(async move {
+        self.running.start(None, async move {
             while !lookups.is_empty() {
                 lookups.next().await;
             }
@@ -274,8 +276,11 @@ async fn until(clock: &prosody_base::Clock, deadline: Option<Instant>) {
     }
 }
 
+/// A future and the call of the machine it carries out, if it does.
+type Work<T> = (Option<CallId>, Pin<Box<dyn Future<Output = T> + Send>>);
+
 /// Futures polled side by side: a handful of requests, each with a deadline of its own.
-struct Running<T>(Vec<Pin<Box<dyn Future<Output = T> + Send>>>);
+struct Running<T>(Vec<Work<T>>);
 
 impl<T> Default for Running<T> {
     fn default() -> Running<T> {
@@ -284,8 +289,13 @@ impl<T> Default for Running<T> {
 }
 
 impl<T> Running<T> {
-    fn start(&mut self, future: impl Future<Output = T> + Send + 'static) {
-        self.0.push(Box::pin(future));
+    fn start(&mut self, call: Option<CallId>, future: impl Future<Output = T> + Send + 'static) {
+        self.0.push((call, Box::pin(future)));
+    }
+
+    /// Drops futures whose call this condition holds for.
+    fn drop_where(&mut self, gone: impl Fn(&CallId) -> bool) {
+        self.0.retain(|(call, _)| !call.as_ref().is_some_and(&gone));
     }
 
     fn is_empty(&self) -> bool {
@@ -296,7 +306,7 @@ impl<T> Running<T> {
     async fn next(&mut self) -> T {
         poll_fn(|context| {
             let done =
-                self.0.iter_mut().enumerate().find_map(|(at, future)| match future.as_mut().poll(context) {
+                self.0.iter_mut().enumerate().find_map(|(at, (_, work))| match work.as_mut().poll(context) {
                     Poll::Ready(result) => Some((at, result)),
                     Poll::Pending => None,
                 });

@@ -230,6 +230,11 @@ impl Machine {
         self.tick(now);
     }
 
+    /// Whether an answer to this request would still be listened to.
+    pub(crate) fn is_open(&self, id: CallId) -> bool {
+        self.calls.contains_key(&id)
+    }
+
     /// Whether this member is over: left, or fenced.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
