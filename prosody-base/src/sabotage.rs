@@ -5,6 +5,9 @@
 
 /// Every check that can be switched off, with the promise it guards.
 pub const SABOTAGE: &[(&str, &str)] = &[
+    ("produce-lost-answer", "a batch whose answer was lost may be in the log"),
+    ("produce-drain", "after a failure nothing goes out until everything in flight has come back"),
+    ("produce-renumber", "no new epoch while a batch's fate is unknown"),
     ("group-two-phase", "a partition goes to nobody while another member still claims it"),
     ("group-session-expiry", "without an answered heartbeat for the session timeout everything is lost"),
     ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),

@@ -15,6 +15,8 @@
 
 use std::collections::VecDeque;
 
+use prosody_base::sabotaged;
+
 /// From the oldest batch of a partition without an answer to the newest: what a broker can recognise as duplicates.
 pub(crate) const MAX_IN_FLIGHT: u64 = 5;
 
@@ -163,14 +165,16 @@ impl Sequencer {
     /// The next batch to send again, with the sequence it has now. It counts as in flight from here on.
     pub(crate) fn resend(&mut self) -> Option<(BatchId, Sequence)> {
         let quiet = self.quiet();
-        if (self.draining || self.gap.is_some()) && !quiet {
+        if (self.draining || self.gap.is_some()) && !quiet && !sabotaged("produce-drain") {
             return None;
         }
         self.draining = false;
         if self.gap.is_some() {
             let identity = self.identity?;
             // Fates are found out one by one before anything is renumbered.
-            if let Some(open) = self.entries.iter_mut().find(|entry| entry.maybe_written) {
+            let renumber_at_once = sabotaged("produce-renumber");
+            if let Some(open) = self.entries.iter_mut().find(|entry| entry.maybe_written && !renumber_at_once)
+            {
                 open.in_flight = true;
                 return Some((open.batch, Sequence { identity, first: open.first }));
             }
@@ -239,7 +243,7 @@ impl Sequencer {
             return Verdict::Unknown;
         };
         entry.in_flight = false;
-        entry.maybe_written = true;
+        entry.maybe_written = !sabotaged("produce-lost-answer");
         self.draining = true;
         if entry.expired { self.give_up(batch, Verdict::Unknown) } else { Verdict::Retry }
     }
