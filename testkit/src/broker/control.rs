@@ -242,6 +242,20 @@ impl Control {
         self.count.store(rules.1.len(), Ordering::Release);
     }
 
+    /// Ends a rule and keeps its count. Requests it holds back already stay so.
+    pub fn lift(&self, rule: Rule) {
+        for entry in lock(&self.rules).1.iter_mut().filter(|entry| entry.id == rule.0) {
+            entry.what.times = Some(entry.hits);
+        }
+    }
+
+    /// Ends every rule and keeps their counts.
+    pub fn lift_all(&self) {
+        for entry in &mut lock(&self.rules).1 {
+            entry.what.times = Some(entry.hits);
+        }
+    }
+
     /// Removes every rule.
     pub fn clear(&self) {
         let mut rules = lock(&self.rules);

@@ -126,6 +126,11 @@ impl History {
         self.with(|inner| inner.running.values().map(Vec::len).sum())
     }
 
+    /// Handlers of one member running now.
+    pub fn running_of(&self, member: &str) -> usize {
+        self.with(|inner| inner.running.values().flatten().filter(|(who, _)| who == member).count())
+    }
+
     /// Records that ended well at least once.
     pub fn done(&self) -> usize {
         self.with(|inner| {
