@@ -461,7 +461,11 @@ pub(crate) fn connect(
             }
         }
     };
-    let wire = prosody_wire::ClientConfig::new(seeds);
+    let mut wire = prosody_wire::ClientConfig::new(seeds);
+    if !config.source_system.is_empty() {
+        // What brokers log and count by, so that an operator finds the application.
+        wire.client_id = config.source_system.to_string();
+    }
     let wire = prosody_wire::Client::new(wire, connector, doors.clone())
         .map_err(|why| problem("BootstrapServers", why.to_string()))?;
     Ok((wire, doors, mock))
