@@ -1,8 +1,10 @@
-//! How is the simulator started? `prosody-runtime/examples/sim.rs` does the work and prints the last line itself.
+//! How is the simulator started? It is a test of prosody-runtime (`tests/sim/`); this runs more seeds of it.
 
 use std::process::ExitCode;
 
 use crate::args::Args;
+use crate::report::Tally;
+use crate::test::{Tier, cargo_test};
 use crate::{Outcome, run};
 
 /// `cargo xtask sim --seeds A..B`
@@ -12,12 +14,26 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     if parse(&seeds).is_none() {
         return Err(format!("--seeds {seeds}: write A..B with A < B"));
     }
-    let program = run::program("sim", run::Profile::Dev)?;
-    let status = std::process::Command::new(program)
-        .args(["--seeds", &seeds])
-        .status()
-        .map_err(|problem| format!("sim did not start: {problem}"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut last = String::new();
+    let ok = run::lines_of(
+        run::cargo()
+            .args(["test", "--quiet", "-p", "prosody-runtime", "--test", "sim", "--"])
+            .args(["--exact", "seeds", "--nocapture"])
+            .env("PROSODY_SIM_SEEDS", &seeds),
+        |line| match line.strip_prefix("sim: ") {
+            Some(_) => line.clone_into(&mut last),
+            None => println!("{line}"),
+        },
+    )?;
+    println!("{last}");
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The suite that switches safety checks off, one at a time, in a build of its own.
+pub(crate) fn sabotage(_: Tier) -> Tally {
+    let features = ["--features", "sabotage", "--", "--exact"];
+    let test = "sabotage::every_check_that_is_switched_off_is_noticed";
+    cargo_test("sabotage", &[&["-p", "prosody-runtime", "--test", "sim"], &features[..], &[test]].concat())
 }
 
 fn parse(seeds: &str) -> Option<(u64, u64)> {

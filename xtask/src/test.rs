@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, csharp, foreign, real, run};
+use crate::{Outcome, check, csharp, foreign, real, run, sim};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ const SUITES: &[Suite] = &[
         run: |_| check::suite(),
     },
     Suite { name: "rust", about: "unit, property and integration tests of every crate", run: rust },
+    Suite {
+        name: "sabotage",
+        about: "each safety check switched off, and noticed by the simulation",
+        run: sim::sabotage,
+    },
     Suite {
         name: "csharp",
         about: "the .NET package on net8.0, net9.0 and net10.0",
