@@ -12,6 +12,9 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("group-session-expiry", "without an answered heartbeat for the session timeout everything is lost"),
     ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),
     ("group-offset-error", "an OffsetFetch error is no missing offset"),
+    ("produce-same-sequence", "G4: a batch whose answer was lost goes out again under the same sequence"),
+    ("produce-unknown-outcome", "G4: \"not written\" is only said of what cannot be in the log"),
+    ("fetch-skip-below", "a batch that begins below the position gives no record from below it"),
     ("watermark-highest-read", "G1: only finished work moves the watermark"),
     ("watermark-unfinished", "G1: an event that did not end for good is not finished"),
 ];

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
+use prosody_base::sabotaged;
+
 use super::Fetcher;
 use super::buffer::{Charge, Fetched, PartCharge, Queued, ReaderId, Shared};
 use super::plan::share;
@@ -209,7 +211,9 @@ impl PartitionReader {
         if batch.last_offset() < from {
             return None;
         }
-        batch.skip_below(from);
+        if !sabotaged("fetch-skip-below") {
+            batch.skip_below(from);
+        }
         self.position = Some(batch.last_offset().saturating_add(1));
         if let Some(current) = &mut self.current {
             current.from = batch.last_offset().saturating_add(1);

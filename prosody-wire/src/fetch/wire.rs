@@ -229,3 +229,69 @@ fn diverging_epoch(value: &[u8]) -> Result<Option<(i32, i64)>, DecodeError> {
     reader.skip_tags()?;
     Ok((end >= 0).then_some((epoch, end)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One partition with an aborted transaction, five bytes of records and a diverging epoch.
+    fn answer() -> Vec<u8> {
+        let mut body = BytesMut::new();
+        body.put_i32(25);
+        body.put_i16(0);
+        body.put_i32(77);
+        body.put_u8(2);
+        body.put_slice(&[9; 16]);
+        body.put_u8(2);
+        body.put_i32(3);
+        body.put_i16(0);
+        body.put_i64(500);
+        body.put_i64(499);
+        body.put_i64(0);
+        body.put_u8(2);
+        body.put_i64(41);
+        body.put_i64(42);
+        body.put_u8(0);
+        body.put_i32(-1);
+        body.put_slice(&[6, 1, 2, 3, 4, 5]);
+        body.put_slice(&[1, 0, 13]);
+        body.put_i32(4);
+        body.put_i64(90);
+        body.put_slice(&[0, 0, 0]);
+        body.to_vec()
+    }
+
+    #[test]
+    fn records_are_slices_of_the_response() {
+        let body = Bytes::from(answer());
+        let answer = response(13, &body).expect("well formed");
+        assert_eq!((answer.session_id, answer.throttle), (77, Duration::from_millis(25)));
+        let [data] = &answer.partitions[..] else { panic!("{answer:?}") };
+        assert_eq!(data.topic, TopicRef::Id(TopicId([9; 16])));
+        assert_eq!((data.partition, data.high_watermark), (3, 500));
+        assert_eq!(data.aborted, [Aborted { producer_id: 41, first_offset: 42 }]);
+        assert_eq!(data.diverging, Some((4, 90)));
+        assert_eq!(data.records.as_ref(), [1, 2, 3, 4, 5]);
+        assert!(body.as_ptr_range().contains(&data.records.as_ptr()), "not copied");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn damage_is_an_error_and_never_a_panic(
+            version in 10i16..18,
+            cut in 0usize..120,
+            flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let mut body = answer();
+            for (at, value) in flips {
+                let at = at.index(body.len());
+                body[at] = value;
+            }
+            body.truncate(body.len().saturating_sub(cut));
+            let _ = response(version, &Bytes::from(body));
+        }
+    }
+}

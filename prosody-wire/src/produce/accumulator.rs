@@ -10,7 +10,7 @@
 //!         partition ─▶ its open batch ─▶ (the driver takes it) ─▶ sealed batch on the wire
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use prosody_base::{Instant, Rng};
@@ -74,8 +74,7 @@ pub(crate) struct Accumulator {
     next_batch: u64,
     /// What a partition starts under.
     identity: Option<Identity>,
-    /// Looked up by name only; its order is never used.
-    topics: HashMap<Topic, TopicState>,
+    topics: BTreeMap<Topic, TopicState>,
     pub(crate) partitions: Vec<PartitionQueue>,
     waiting: VecDeque<OwnedRecord>,
     /// Topics metadata has to be asked for.
@@ -107,7 +106,7 @@ impl Accumulator {
             rng,
             next_batch: 0,
             identity: None,
-            topics: HashMap::new(),
+            topics: BTreeMap::new(),
             partitions: Vec::new(),
             waiting: VecDeque::new(),
             unknown: BTreeSet::new(),
@@ -519,7 +518,6 @@ mod tests {
     use crate::batch::{BatchLimits, Batches, Compression, Compressor, Decompressor};
     use crate::produce::queue::SealedBatch;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
     use std::future::Future;
 
     const BROKER: BrokerId = BrokerId(1);

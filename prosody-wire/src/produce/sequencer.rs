@@ -245,7 +245,14 @@ impl Sequencer {
         entry.in_flight = false;
         entry.maybe_written = !sabotaged("produce-lost-answer");
         self.draining = true;
-        if entry.expired { self.give_up(batch, Verdict::Unknown) } else { Verdict::Retry }
+        if entry.expired {
+            return self.give_up(batch, Verdict::Unknown);
+        }
+        if sabotaged("produce-same-sequence") {
+            entry.maybe_written = false;
+            self.gap = Some(Gap::NotWritten);
+        }
+        Verdict::Retry
     }
 
     /// The request was never written to a socket: as if the attempt had not been made.
@@ -261,6 +268,7 @@ impl Sequencer {
         };
         entry.expired = true;
         match (entry.in_flight, entry.maybe_written) {
+            (true, _) if sabotaged("produce-unknown-outcome") => Verdict::NotWritten,
             (true, _) => Verdict::Unknown,
             (false, true) => self.give_up(batch, Verdict::Unknown),
             (false, false) => self.give_up(batch, Verdict::NotWritten),

@@ -195,3 +195,61 @@ pub(crate) fn node_endpoints(value: &[u8]) -> Result<Vec<NodeEndpoint>, DecodeEr
     }
     Ok(nodes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One partition of one topic, NOT_LEADER_OR_FOLLOWER with the new leader and its address.
+    fn moved() -> Vec<u8> {
+        let mut body = BytesMut::new();
+        body.put_slice(&[2, 2, b't', 2]);
+        body.put_i32(3);
+        body.put_i16(6);
+        body.put_i64(-1);
+        body.put_i64(-1);
+        body.put_i64(-1);
+        body.put_slice(&[1, 0, 1, 0, 9]);
+        body.put_i32(2);
+        body.put_i32(8);
+        body.put_slice(&[0, 0]);
+        body.put_i32(25);
+        body.put_slice(&[1, 0, 14, 2]);
+        body.put_i32(2);
+        body.put_slice(&[3, b'b', b'2']);
+        body.put_i32(9092);
+        body.put_slice(&[0, 0]);
+        body.to_vec()
+    }
+
+    #[test]
+    fn a_new_leader_is_read_with_its_address() {
+        let answer = response(10, &moved()).expect("well formed");
+        assert_eq!(answer.throttle, Duration::from_millis(25));
+        let [partition] = &answer.partitions[..] else { panic!("{answer:?}") };
+        assert_eq!((partition.partition, partition.error), (3, ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        assert_eq!(partition.leader, Some((BrokerId(2), 8)));
+        let node = NodeEndpoint { id: 2, host: "b2".to_owned(), port: 9092, rack: None };
+        assert_eq!(answer.nodes, [node]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn damage_is_an_error_and_never_a_panic(
+            version in 7i16..13,
+            cut in 0usize..80,
+            flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let mut body = moved();
+            for (at, value) in flips {
+                let at = at.index(body.len());
+                body[at] = value;
+            }
+            body.truncate(body.len().saturating_sub(cut));
+            let _ = response(version, &body);
+        }
+    }
+}
