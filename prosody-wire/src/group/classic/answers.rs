@@ -81,6 +81,10 @@ impl Machine {
                 (Asked::Offsets(asked), Ok(Answer::Offsets(offsets))) => {
                     self.offsets(now, *asked, offsets, &pending.identity)
                 }
+                (Asked::Offsets(asked), Err(_)) if sabotaged("group-offset-error") => {
+                    let rows = self.holdings.fetching().1.into_iter().map(|tp| (tp, Ok(None)));
+                    self.offsets(now, *asked, rows.collect(), &pending.identity);
+                }
                 (Asked::Offsets(_), Err(why)) => self.offsets_failed(now, &why, &pending.identity),
                 (Asked::Leave, Err(why)) if Remedy::of(&why) == Remedy::Find => {
                     let _ = self.lose_coordinator(now, pending.identity.finding);
@@ -295,9 +299,6 @@ impl Machine {
             }
             match offset {
                 Ok(committed) => known.push(AssignedPartition { tp, committed }),
-                Err(_) if sabotaged("group-offset-error") => {
-                    known.push(AssignedPartition { tp, committed: None })
-                }
                 Err(why) => failed = Some(why),
             }
         }
