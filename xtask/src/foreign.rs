@@ -6,24 +6,35 @@ use std::process::{Command, Stdio};
 use crate::kafka::{self, Version};
 use crate::leash::Leashed;
 use crate::progress::{doing, say};
-use crate::report::Tally;
+use crate::report::{Tally, number_before};
 use crate::{run, setup};
 
 const SCRIPTS: &str = "testkit/tests/foreign";
 /// One version for everybody, as for every tool.
 const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
+const PYTHON_CLIENTS: [&str; 2] = ["aiokafka==0.14.0", "kafka-python==3.0.12"];
 const PORT_LIBRDKAFKA: u16 = 19_692;
+const PORT_PYTHON: u16 = 19_742;
 const PORT_JAVA: u16 = 19_792;
 
 /// librdkafka, through its Python package.
 pub(crate) fn librdkafka() -> Tally {
-    let python = match setup::python("confluent-kafka", CONFLUENT_KAFKA) {
+    python("librdkafka", "librdkafka.py", &[CONFLUENT_KAFKA], PORT_LIBRDKAFKA)
+}
+
+/// aiokafka and kafka-python.
+pub(crate) fn python_clients() -> Tally {
+    python("python", "python_clients.py", &PYTHON_CLIENTS, PORT_PYTHON)
+}
+
+fn python(name: &str, script: &str, packages: &[&str], port: u16) -> Tally {
+    let python = match setup::python(name, packages) {
         Ok(python) => python,
         Err(why) => return Tally::skipped(why),
     };
-    with_broker("librdkafka", PORT_LIBRDKAFKA, |bootstrap| {
+    with_broker(name, port, |bootstrap| {
         let mut command = Command::new(python);
-        command.arg(run::root().join(SCRIPTS).join("librdkafka.py")).args(["--bootstrap", bootstrap]);
+        command.arg(run::root().join(SCRIPTS).join(script)).args(["--bootstrap", bootstrap]);
         Ok(command)
     })
 }
@@ -44,7 +55,7 @@ pub(crate) fn java() -> Tally {
     })
 }
 
-/// Starts our broker and runs the script against it: an `ok NAME` line for each test, an exit code for the first failure.
+/// Starts our broker and runs the script against it: an `ok NAME` line for each test, `N passed, N failed` at the end.
 fn with_broker(name: &str, port: u16, script: impl FnOnce(&str) -> Result<Command, String>) -> Tally {
     let ran = broker(port).and_then(|(_broker, bootstrap)| {
         doing(&format!("{name} against our broker"));
@@ -55,13 +66,12 @@ fn with_broker(name: &str, port: u16, script: impl FnOnce(&str) -> Result<Comman
         Err(why) => return Tally::failed(why),
     };
     let passed = ran.output.lines().filter(|line| line.starts_with("ok ")).count();
-    let mut tally = Tally { passed: passed as u64, ..Tally::default() };
+    let failed = number_before(ran.output.lines().last().unwrap_or_default(), " failed");
+    let mut tally = Tally { passed: passed as u64, failed, ..Tally::default() };
     if !ran.ok || passed == 0 {
         say(&ran.tail(40));
-        tally.failed = 1;
-        tally
-            .failures
-            .push(format!("the test after the first {passed}: target/xtask/logs/foreign-{name}.log"));
+        tally.failed = failed.max(1);
+        tally.failures.push(format!("see target/xtask/logs/foreign-{name}.log"));
     }
     tally
 }

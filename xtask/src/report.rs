@@ -91,7 +91,7 @@ impl Tally {
 }
 
 /// The number that stands right before `word` in `text`, 0 without one.
-fn number_before(text: &str, word: &str) -> u64 {
+pub(crate) fn number_before(text: &str, word: &str) -> u64 {
     text.split_once(word)
         .and_then(|(before, _)| before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
         .unwrap_or(0)

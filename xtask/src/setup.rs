@@ -83,13 +83,13 @@ fn python_packages(venv: &Path, arguments: &[&str]) -> Result<(), String> {
     run::step("pip install", "setup-pip", &mut pip)
 }
 
-/// A Python with one package of one version, in a virtual environment of its own.
-pub(crate) fn python(name: &str, requirement: &str) -> Result<PathBuf, String> {
-    let venv = run::scratch("tools")?.join(requirement.replace("==", "-"));
+/// A Python with these packages, each of one version, in a virtual environment of its own.
+pub(crate) fn python(name: &str, requirements: &[&str]) -> Result<PathBuf, String> {
+    let venv = run::scratch("tools")?.join(requirements.join("-").replace("==", "-"));
     let complete = venv.join("complete");
     if !complete.is_file() {
         doing(&format!("installing {name}"));
-        python_packages(&venv, &[requirement])?;
+        python_packages(&venv, requirements)?;
         std::fs::write(&complete, "").map_err(|problem| format!("{}: {problem}", complete.display()))?;
     }
     Ok(venv.join("bin/python"))

@@ -48,6 +48,11 @@ const SUITES: &[Suite] = &[
         run: |_| foreign::librdkafka(),
     },
     Suite {
+        name: "foreign-python",
+        about: "aiokafka and kafka-python as clients of our broker",
+        run: |_| foreign::python_clients(),
+    },
+    Suite {
         name: "foreign-java",
         about: "the Java client as a client of our broker",
         run: |_| foreign::java(),
