@@ -9,7 +9,7 @@ mod node;
 mod probe;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -99,8 +99,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `brokers` empty brokers on `port` and the ports after it, and waits until all answer.
+    /// Starts `brokers` empty brokers on free ports from `port` on, and waits until all answer.
     pub(crate) fn start(version: Version, brokers: u16, port: u16) -> Result<Cluster, String> {
+        // Somebody's own cluster, or another run on this machine, may be where we want to be.
+        let free = |port: &u16| (0..brokers).all(|at| Node::new(Path::new(""), at, *port).ports_are_free());
+        let port = (port..port + node::CONTROLLER_OFFSET).step_by(10).find(free).unwrap_or(port);
         let nodes = prepare(version, brokers, port)?;
         let running = nodes.iter().map(|node| node.start_leashed().map(Some)).collect::<Result<_, _>>()?;
         let cluster = Cluster { version, nodes, running };

@@ -24,6 +24,7 @@ pub(crate) struct Members {
     bootstrap: String,
     group: String,
     topic: String,
+    session: &'static str,
     log: PathBuf,
     said: Arc<Mutex<Log>>,
     members: Vec<Member>,
@@ -43,12 +44,20 @@ struct Member {
 }
 
 impl Members {
-    pub(crate) fn new(program: &Path, bootstrap: &str, group: &str, topic: &str, log: PathBuf) -> Members {
+    pub(crate) fn new(
+        program: &Path,
+        bootstrap: &str,
+        group: &str,
+        topic: &str,
+        session: &'static str,
+        log: PathBuf,
+    ) -> Members {
         Members {
             program: program.to_path_buf(),
             bootstrap: bootstrap.to_owned(),
             group: group.to_owned(),
             topic: topic.to_owned(),
+            session,
             log,
             said: Arc::default(),
             members: Vec::new(),
@@ -67,8 +76,7 @@ impl Members {
         command
             .args(["--bootstrap", &self.bootstrap, "--group", &self.group, "--topic", &self.topic])
             .args(["--work-ms", &WORK_MS.to_string()])
-            // A killed member is missed after one session: the broker's shortest keeps the suite short.
-            .env("PROSODY_SESSION_TIMEOUT", "6s")
+            .env("PROSODY_SESSION_TIMEOUT", self.session)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(file);
