@@ -78,7 +78,7 @@ fn with_broker(name: &str, port: u16, script: impl FnOnce(&str) -> Result<Comman
 
 /// Our broker as a process of its own, with the bootstrap address that it prints.
 fn broker(port: u16) -> Result<(Leashed, String), String> {
-    let mut command = Command::new(run::program("prosody-broker", run::Profile::Dev)?);
+    let mut command = Command::new(run::program("prosody-broker")?);
     command.args(["--port", &port.to_string(), "--brokers", "3"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut process = Leashed::spawn(&mut command)?;
     let pipe = process.child().stdout.take().ok_or("the pipe was just asked for")?;

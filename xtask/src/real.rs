@@ -75,8 +75,8 @@ pub(crate) fn suite(version: &'static str) -> Tally {
 fn stage(version: &'static str) -> Result<Stage, String> {
     let port = PORTS.iter().find(|(name, _)| *name == version).map_or(PORTS[0].1, |(_, port)| *port);
     let (produce, consume) =
-        (run::program("produce", run::Profile::Dev)?, run::program("consume", run::Profile::Dev)?);
-    let quickstart = run::program("quickstart", run::Profile::Dev)?;
+        (run::example("produce", run::Profile::Dev)?, run::example("consume", run::Profile::Dev)?);
+    let quickstart = run::example("quickstart", run::Profile::Dev)?;
     let cluster = Cluster::start(Version::named(version)?, 1, port)?;
     let oracle = Oracle::of(&cluster)?;
     Ok(Stage { cluster, oracle, produce, consume, quickstart })

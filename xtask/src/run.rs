@@ -112,26 +112,26 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Builds a program or an example and returns its path. It is built with the whole workspace, so its dependencies have the
-/// features of `cargo test --workspace` and are not built a second time.
-pub(crate) fn program(name: &str, profile: Profile) -> Result<PathBuf, String> {
+/// Builds an example and returns its path. `--workspace` with an example resolves features as `cargo test --workspace`
+/// does, so what the tests have built is used again.
+pub(crate) fn example(name: &str, profile: Profile) -> Result<PathBuf, String> {
+    build(name, &["--example", name], profile).map(|folder| folder.join("examples").join(name))
+}
+
+/// Builds a program and returns its path. The example is there for its features: without one, cargo would leave the
+/// dev-dependencies out and build tokio and all that depends on it once more.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
+    build(name, &["--bin", name, "--example", "quickstart"], Profile::Dev).map(|folder| folder.join(name))
+}
+
+fn build(name: &str, what: &[&str], profile: Profile) -> Result<PathBuf, String> {
     let mut build = cargo();
-    build.args(["build", "--quiet", "--workspace"]);
-    let folder = match profile {
-        Profile::Dev => {
-            build.args(["--bins", "--examples"]);
-            target().join("debug")
-        }
-        Profile::Release => {
-            build.args(["--release", "--example", name]);
-            target().join("release")
-        }
-    };
+    build.args(["build", "--quiet", "--workspace"]).args(what);
+    if profile == Profile::Release {
+        build.arg("--release");
+    }
     step(&format!("building {name}"), &format!("build-{name}"), &mut build)?;
-    [folder.join("examples").join(name), folder.join(name)]
-        .into_iter()
-        .find(|path| path.is_file())
-        .ok_or_else(|| format!("no program or example is called {name}"))
+    Ok(target().join(if profile == Profile::Release { "release" } else { "debug" }))
 }
 
 /// Where cargo puts what it builds.

@@ -17,7 +17,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     let mut last = String::new();
     let ok = run::lines_of(
         run::cargo()
-            .args(["test", "--quiet", "-p", "prosody-runtime", "--test", "sim", "--"])
+            .args(["test", "--quiet", "--workspace", "--test", "sim", "--"])
             .args(["--exact", "seeds", "--nocapture"])
             .env("PROSODY_SIM_SEEDS", &seeds),
         |line| match line.strip_prefix("sim: ") {
@@ -33,7 +33,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
 pub(crate) fn sabotage(_: Tier) -> Tally {
     let features = ["--features", "sabotage", "--", "--exact"];
     let test = "sabotage::every_check_that_is_switched_off_is_noticed";
-    cargo_test("sabotage", &[&["-p", "prosody-runtime", "--test", "sim"], &features[..], &[test]].concat())
+    cargo_test("sabotage", &[&["--workspace", "--test", "sim"], &features[..], &[test]].concat())
 }
 
 fn parse(seeds: &str) -> Option<(u64, u64)> {

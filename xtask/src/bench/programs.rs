@@ -20,7 +20,7 @@ impl Program {
     /// An example of the workspace, built for measuring.
     pub(crate) fn ours(example: &str, words: &[&str]) -> Result<Program, String> {
         Ok(Program {
-            path: run::program(example, run::Profile::Release)?,
+            path: run::example(example, run::Profile::Release)?,
             words: owned(words),
             environment: Vec::new(),
         })
