@@ -24,6 +24,8 @@ use node::Node;
 const START_DEADLINE: Duration = Duration::from_secs(90);
 /// A clean shutdown moves leaders and flushes logs; after this the process is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// A process that has just been started has no command line yet, and is not known by it; ten looks later it is gone.
+const ABSENCES: u32 = 10;
 /// Where a person expects a Kafka.
 const DEFAULT_PORT: u16 = 9092;
 /// Brokers and controllers on one machine share two cores and its memory.
@@ -53,7 +55,7 @@ fn start(version: Version, brokers: u16, port: u16) -> Outcome {
     for node in &nodes {
         node.start_detached()?;
     }
-    let ready = wait_ready(&nodes, |node| node.pid().is_some());
+    let ready = wait_ready(&nodes);
     if let Err(why) = ready {
         end(&nodes);
         return Err(why);
@@ -107,7 +109,7 @@ impl Cluster {
         let nodes = prepare(version, brokers, port)?;
         let running = nodes.iter().map(|node| node.start_leashed().map(Some)).collect::<Result<_, _>>()?;
         let cluster = Cluster { version, nodes, running };
-        wait_ready(&cluster.nodes, |node| node.pid().is_some())?;
+        wait_ready(&cluster.nodes)?;
         Ok(cluster)
     }
 
@@ -135,7 +137,7 @@ impl Cluster {
             return Err(format!("there is no broker {at}"));
         };
         *running = Some(node.start_leashed()?);
-        wait_ready(std::slice::from_ref(node), |node| node.pid().is_some())
+        wait_ready(std::slice::from_ref(node))
     }
 }
 
@@ -173,30 +175,35 @@ fn prepare(version: Version, brokers: u16, port: u16) -> Result<Vec<Node>, Strin
     Ok(nodes)
 }
 
-fn wait_ready(nodes: &[Node], alive: impl Fn(&Node) -> bool) -> Result<(), String> {
+fn wait_ready(nodes: &[Node]) -> Result<(), String> {
     let deadline = Instant::now() + START_DEADLINE;
     for node in nodes {
+        doing(&format!("waiting for Kafka on port {}", node.port));
+        let mut absences = 0;
         loop {
-            doing(&format!("waiting for Kafka on port {}", node.port));
-            match probe::brokers(node.port) {
+            let answer = probe::brokers(node.port);
+            match answer {
                 Ok(seen) if seen >= nodes.len() => break,
-                _ if !alive(node) => {
+                _ if absences > ABSENCES => {
                     return Err(format!("Kafka on port {} ended:\n{}", node.port, node.log_tail()));
                 }
-                Ok(_) | Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
-                Ok(seen) => {
+                Ok(seen) if Instant::now() > deadline => {
                     return Err(format!(
                         "Kafka on port {} knows {seen} of {} brokers",
                         node.port,
                         nodes.len()
                     ));
                 }
-                Err(why) => {
+                Err(why) if Instant::now() > deadline => {
                     return Err(format!(
                         "Kafka on port {} did not answer: {why}\n{}",
                         node.port,
                         node.log_tail()
                     ));
+                }
+                Ok(_) | Err(_) => {
+                    absences = if node.pid().is_some() { 0 } else { absences + 1 };
+                    std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
