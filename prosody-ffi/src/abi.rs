@@ -64,6 +64,8 @@ pub const PR_ERROR_TIMEOUT: i32 = 4;
 pub const PR_ERROR_STORE: i32 = 5;
 /// The client was closed meanwhile.
 pub const PR_ERROR_CLOSED: i32 = 6;
+/// What the call was given cannot be used.
+pub const PR_ERROR_ARGUMENT: i32 = 7;
 
 /// [`PrError::flags`]: a retry may help.
 pub const PR_FLAG_TRANSIENT: u32 = 1;

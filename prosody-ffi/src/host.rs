@@ -9,8 +9,8 @@ use prosody_base::{Doors, Lane};
 use prosody_runtime::{Admin, Client, ConfigError, ConsumerState, Error, ErrorKind, OPTIONS, Options};
 
 use crate::abi::{
-    PR_CLOSED, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA, PR_ERROR_STATE, PR_ERROR_STORE,
-    PR_ERROR_TIMEOUT, PR_INVALID, PR_OK, PR_STALE, PR_STATE_CONFIGURED, PR_STATE_RUNNING,
+    PR_CLOSED, PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA, PR_ERROR_STATE,
+    PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_INVALID, PR_OK, PR_STALE, PR_STATE_CONFIGURED, PR_STATE_RUNNING,
     PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR, PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_LIST, PR_TIMER_SCHEDULE,
     PR_TIMER_UNSCHEDULE, PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
 };
@@ -295,7 +295,8 @@ fn together<T>(mut wrong: Vec<String>, built: Result<T, ConfigError>) -> Result<
 fn failed(error: Error) -> Failure {
     Failure {
         kind: match error.kind() {
-            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed | ErrorKind::Invalid => PR_ERROR_STATE,
+            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed => PR_ERROR_STATE,
+            ErrorKind::Invalid => PR_ERROR_ARGUMENT,
             ErrorKind::Unreachable | ErrorKind::Timeout => PR_ERROR_TIMEOUT,
             ErrorKind::Closed => PR_ERROR_CLOSED,
             _ => PR_ERROR_KAFKA,

@@ -86,6 +86,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     /// <param name="payload">The payload; null is sent as JSON <c>null</c>.</param>
     /// <param name="cancellationToken">Stops waiting; the message may be delivered all the same.</param>
     /// <returns>A task that completes when all in-sync replicas have the message.</returns>
+    /// <exception cref="ArgumentException">The topic or the key cannot be sent: no topic name, or no valid text.</exception>
     /// <exception cref="ProsodyException">The message was not delivered within the send timeout.</exception>
     [RequiresUnreferencedCode(Reflection)]
     [RequiresDynamicCode(Reflection)]
@@ -100,6 +101,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     /// <param name="typeInfo">From a source-generated context. Its naming policy applies, so it should be camel case.</param>
     /// <param name="cancellationToken">Stops waiting; the message may be delivered all the same.</param>
     /// <returns>A task that completes when all in-sync replicas have the message.</returns>
+    /// <exception cref="ArgumentException">The topic or the key cannot be sent: no topic name, or no valid text.</exception>
     /// <exception cref="ProsodyException">The message was not delivered within the send timeout.</exception>
     public Task SendAsync<T>(string topic, string key, T payload, JsonTypeInfo<T> typeInfo, CancellationToken cancellationToken = default)
     {
@@ -113,6 +115,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     /// <param name="json">JSON in UTF-8. May be changed as soon as this method has returned its task.</param>
     /// <param name="cancellationToken">Stops waiting; the message may be delivered all the same.</param>
     /// <returns>A task that completes when all in-sync replicas have the message.</returns>
+    /// <exception cref="ArgumentException">The topic or the key cannot be sent: no topic name, or no valid text.</exception>
     /// <exception cref="ProsodyException">The message was not delivered within the send timeout.</exception>
     public Task SendRawAsync(string topic, string key, ReadOnlyMemory<byte> json, CancellationToken cancellationToken = default)
     {

@@ -52,6 +52,8 @@ internal static unsafe class Failures
             case NativeMethods.PR_ERROR_CONFIG:
             case NativeMethods.PR_ERROR_STATE:
                 return new InvalidOperationException(message);
+            case NativeMethods.PR_ERROR_ARGUMENT:
+                return new ArgumentException(message);
             case NativeMethods.PR_ERROR_STORE:
                 return transient ? new TransientStateException(message) : new PermanentStateException(message);
             case NativeMethods.PR_ERROR_CLOSED:
