@@ -196,6 +196,11 @@ impl Cluster {
         }
     }
 
+    /// How the last refresh of metadata failed, if it did.
+    pub(crate) fn refresh_error(&self) -> Option<Error> {
+        self.0.refresher.last_error()
+    }
+
     /// Why metadata did not come in time.
     fn late(&self) -> Error {
         let timeout = || Error::new("refreshing metadata", ErrorKind::Timeout);

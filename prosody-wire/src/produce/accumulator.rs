@@ -399,8 +399,14 @@ impl Accumulator {
             && self.partitions.iter().all(PartitionQueue::is_empty)
     }
 
-    /// Gives up every record whose deadline has passed. `causes` knows why a broker cannot be reached.
-    pub(crate) fn expire(&mut self, now: Instant, cause: impl Fn(BrokerId) -> Option<Error>) {
+    /// Gives up every record whose deadline has passed. `unknown` is why topics cannot be looked up, `cause` knows why a
+    /// broker cannot be reached.
+    pub(crate) fn expire(
+        &mut self,
+        now: Instant,
+        unknown: Option<&Error>,
+        cause: impl Fn(BrokerId) -> Option<Error>,
+    ) {
         let passed = |deadline: &Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         let mut freed = 0;
         for (topic, state) in &mut self.topics {
@@ -408,7 +414,9 @@ impl Accumulator {
                 pending.retain(|record| {
                     if passed(&record.deadline) {
                         freed += record.size;
-                        record.slot.fail(SendError::not_written(gave_up(topic, last_error.as_ref())));
+                        record
+                            .slot
+                            .fail(SendError::not_written(gave_up(topic, last_error.as_ref().or(unknown))));
                     }
                     !passed(&record.deadline)
                 });

@@ -299,7 +299,10 @@ impl Driver {
         let mut state = self.shared.state();
         if state.armed.is_some_and(|armed| armed <= now) {
             let brokers = &self.brokers;
-            state.expire(now, |id| brokers.get(&id).and_then(|broker| broker.last_error.clone()));
+            let unknown = self.shared.cluster.refresh_error();
+            state.expire(now, unknown.as_ref(), |id| {
+                brokers.get(&id).and_then(|broker| broker.last_error.clone())
+            });
         }
     }
 
