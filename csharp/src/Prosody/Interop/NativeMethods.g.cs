@@ -127,6 +127,10 @@ namespace Prosody.Interop
         /// </summary>
         internal const int PR_ERROR_CLOSED = 6;
         /// <summary>
+        ///  What the call was given cannot be used.
+        /// </summary>
+        internal const int PR_ERROR_ARGUMENT = 7;
+        /// <summary>
         ///  [`PrError::flags`]: a retry may help.
         /// </summary>
         internal const uint PR_FLAG_TRANSIENT = 1;
