@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors, Lane, Rng, Spawner};
-use prosody_testkit::broker::Limits;
+use prosody_testkit::broker::{Limits, Violation};
 use prosody_testkit::check::{History, Logged, Told};
 use prosody_testkit::sim::{KEYS, PARTITIONS, Plan, RECORDS, STORM};
 use prosody_testkit::{Cluster, ClusterConfig};
@@ -125,6 +125,12 @@ async fn send_all(scene: Arc<Scene>, doors: Doors, rng: Rng) {
     let _ = sender.close().await;
 }
 
+/// A JoinGroup that a planned delay holds up at the broker can be overtaken by the farewell on the other lane. It left
+/// the client first; Kafka answers it UNKNOWN_MEMBER_ID.
+fn is_overtaken(violation: &Violation) -> bool {
+    matches!(violation, Violation::AfterLeave { api: "JoinGroup", .. })
+}
+
 fn verdict(scene: &Scene) -> Vec<String> {
     let mut log = Vec::new();
     for partition in 0..PARTITIONS {
@@ -138,7 +144,14 @@ fn verdict(scene: &Scene) -> Vec<String> {
         }
     }
     let mut found: Vec<String> = scene.history.verdict(&log).iter().map(ToString::to_string).collect();
-    found.extend(scene.cluster.violations().iter().map(|violation| format!("broker: {violation}")));
+    found.extend(
+        scene
+            .cluster
+            .violations()
+            .iter()
+            .filter(|one| !is_overtaken(one))
+            .map(|one| format!("broker: {one}")),
+    );
     let offsets = scene.cluster.group(GROUP).map(|group| group.offsets).unwrap_or_default();
     for partition in 0..PARTITIONS {
         let end = scene.cluster.log_end(TOPIC, partition).map_or(0, |log| log.end);
