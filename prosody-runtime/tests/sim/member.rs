@@ -10,25 +10,25 @@ use prosody_testkit::check::History;
 use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
 
-pub const GROUP: &str = "sim-group";
-pub const TOPIC: &str = "sim-topic";
+pub(crate) const GROUP: &str = "sim-group";
+pub(crate) const TOPIC: &str = "sim-topic";
 /// Long enough for a coordinator move, short enough that a silent member is noticed within a run.
-pub const SESSION: Duration = Duration::from_secs(10);
+pub(crate) const SESSION: Duration = Duration::from_secs(10);
 /// How long a member waits before it tries to subscribe again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-pub struct Member {
-    pub name: String,
+pub(crate) struct Member {
+    pub(crate) name: String,
     client: Client,
     spawner: Spawner,
     _life: Task<()>,
 }
 
 /// What a handler needs of the world.
-pub struct Scene {
-    pub cluster: Cluster,
-    pub history: Arc<History>,
-    pub clock: Clock,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) history: Arc<History>,
+    pub(crate) clock: Clock,
 }
 
 struct Work {
@@ -79,7 +79,7 @@ impl Scene {
 
 impl Member {
     /// Starts a process. It subscribes by itself, and again whenever that fails.
-    pub fn start(name: String, plan: &Plan, scene: &Arc<Scene>, doors: &Doors) -> Member {
+    pub(crate) fn start(name: String, plan: &Plan, scene: &Arc<Scene>, doors: &Doors) -> Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
         let client = client(&name, true, &scene.cluster, &doors);
@@ -101,13 +101,13 @@ impl Member {
     }
 
     /// Drains, commits and leaves.
-    pub async fn leave(self) {
+    pub(crate) async fn leave(self) {
         let _ = self.client.unsubscribe().await;
         self.spawner.kill();
     }
 
     /// Ends at once and says nothing. Returns how many handlers were running.
-    pub fn kill(self, history: &History) -> usize {
+    pub(crate) fn kill(self, history: &History) -> usize {
         let running = history.killed(&self.name);
         self.spawner.kill();
         running
@@ -115,7 +115,7 @@ impl Member {
 }
 
 /// A client of the simulated cluster whose client id is `name`.
-pub fn client(name: &str, consumes: bool, cluster: &Cluster, doors: &Doors) -> Client {
+pub(crate) fn client(name: &str, consumes: bool, cluster: &Cluster, doors: &Doors) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()
         .bootstrap_servers(cluster.bootstrap().split(',').map(str::to_owned))

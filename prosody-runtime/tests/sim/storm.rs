@@ -18,11 +18,11 @@ const NOTICED: Duration = Duration::from_secs(20);
 /// How long a kill waits for a moment in which handlers run.
 const BUSY: Duration = Duration::from_secs(2);
 
-pub struct Storm<'a> {
-    pub plan: &'a Plan,
-    pub scene: &'a Arc<Scene>,
-    pub doors: &'a Doors,
-    pub members: Vec<Member>,
+pub(crate) struct Storm<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) scene: &'a Arc<Scene>,
+    pub(crate) doors: &'a Doors,
+    pub(crate) members: Vec<Member>,
     started: u64,
     /// Rules whose hits are counted at the end.
     rules: Vec<(&'static str, Rule)>,
@@ -33,7 +33,7 @@ pub struct Storm<'a> {
 }
 
 impl<'a> Storm<'a> {
-    pub fn new(plan: &'a Plan, scene: &'a Arc<Scene>, doors: &'a Doors) -> Storm<'a> {
+    pub(crate) fn new(plan: &'a Plan, scene: &'a Arc<Scene>, doors: &'a Doors) -> Storm<'a> {
         let mut storm = Storm {
             plan,
             scene,
@@ -58,7 +58,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Plays every fault at its time, then waits until the last of them has healed.
-    pub async fn play(&mut self) {
+    pub(crate) async fn play(&mut self) {
         let start = self.doors.clock.now();
         for (at, fault) in self.plan.faults.clone() {
             self.doors.clock.sleep_until(start + at).await;
@@ -158,7 +158,7 @@ impl<'a> Storm<'a> {
     }
 
     /// How often each kind of fault changed something, by the journal and the group.
-    pub fn struck(&mut self) -> BTreeMap<&'static str, u64> {
+    pub(crate) fn struck(&mut self) -> BTreeMap<&'static str, u64> {
         for (kind, rule) in std::mem::take(&mut self.rules) {
             let hits = self.scene.cluster.control().hits(rule);
             self.count(kind, u64::from(hits > 0));

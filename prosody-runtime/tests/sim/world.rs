@@ -21,14 +21,14 @@ const RECOVERY: Duration = Duration::from_secs(2 * SESSION.as_secs() + 30 + 30);
 /// How often the end of the work is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub struct Report {
-    pub seed: u64,
-    pub plan: String,
-    pub struck: BTreeMap<&'static str, u64>,
-    pub violations: Vec<String>,
-    pub repeated: usize,
-    pub recovery: Duration,
-    pub trace: u64,
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) plan: String,
+    pub(crate) struck: BTreeMap<&'static str, u64>,
+    pub(crate) violations: Vec<String>,
+    pub(crate) repeated: usize,
+    pub(crate) recovery: Duration,
+    pub(crate) trace: u64,
 }
 
 impl fmt::Display for Report {
@@ -40,7 +40,7 @@ impl fmt::Display for Report {
 }
 
 /// Plays a plan from start to end in its own single-threaded world.
-pub fn run(plan: &Plan) -> Report {
+pub(crate) fn run(plan: &Plan) -> Report {
     if let Ok(filter) = std::env::var("PROSODY_SIM_LOG") {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false).try_init();
     }
