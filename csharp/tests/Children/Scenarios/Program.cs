@@ -56,103 +56,103 @@ switch (args[0])
         return 0;
 
     case "block":
-    {
-        // The pool makes a thread or two a second for work that blocks, so only some of the hundred start; those block
-        // their threads, and all of them must be cancelled in time.
-        const int Handlers = 100;
-        const int Enough = 10;
-        ThreadPool.SetMinThreads(2, 2);
-        int started = 0;
-        int cancelled = 0;
-        using var enough = new CountdownEvent(Enough);
-        var handler = new Handler((context, token) =>
         {
-            if (Interlocked.Increment(ref started) <= Enough)
+            // The pool makes a thread or two a second for work that blocks, so only some of the hundred start; those block
+            // their threads, and all of them must be cancelled in time.
+            const int Handlers = 100;
+            const int Enough = 10;
+            ThreadPool.SetMinThreads(2, 2);
+            int started = 0;
+            int cancelled = 0;
+            using var enough = new CountdownEvent(Enough);
+            var handler = new Handler((context, token) =>
             {
-                enough.Signal();
-            }
+                if (Interlocked.Increment(ref started) <= Enough)
+                {
+                    enough.Signal();
+                }
 
-            token.WaitHandle.WaitOne();
-            if (context.ShouldCancel)
-            {
-                Interlocked.Increment(ref cancelled);
-            }
+                token.WaitHandle.WaitOne();
+                if (context.ShouldCancel)
+                {
+                    Interlocked.Increment(ref cancelled);
+                }
 
-            throw new OperationCanceledException(token);
-        });
-        ProsodyClient client = Builder().WithMaxConcurrency(Handlers).Configure(static options => options.MaxUncommitted = 1_000).Build();
-        // Blocking handlers take the whole pool, so nothing here may need it.
-        client.SubscribeAsync(handler).GetAwaiter().GetResult();
-        Task.WaitAll([.. Enumerable.Range(0, Handlers).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))]);
-        bool plenty = enough.Wait(TimeSpan.FromSeconds(30));
-        long start = Environment.TickCount64;
-        client.Dispose();
-        long took = Environment.TickCount64 - start;
-        Console.WriteLine(plenty && cancelled == started && took < 4_000 ? "passed" : $"{started} started, {cancelled} were cancelled, disposing took {took} ms");
-        return 0;
-    }
+                throw new OperationCanceledException(token);
+            });
+            ProsodyClient client = Builder().WithMaxConcurrency(Handlers).Configure(static options => options.MaxUncommitted = 1_000).Build();
+            // Blocking handlers take the whole pool, so nothing here may need it.
+            client.SubscribeAsync(handler).GetAwaiter().GetResult();
+            Task.WaitAll([.. Enumerable.Range(0, Handlers).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))]);
+            bool plenty = enough.Wait(TimeSpan.FromSeconds(30));
+            long start = Environment.TickCount64;
+            client.Dispose();
+            long took = Environment.TickCount64 - start;
+            Console.WriteLine(plenty && cancelled == started && took < 4_000 ? "passed" : $"{started} started, {cancelled} were cancelled, disposing took {took} ms");
+            return 0;
+        }
 
     case "exit":
-    {
-        ProsodyClient client = Builder().Build();
-        var handler = new Handler(static async (context, token) => await Task.Delay(Timeout.Infinite, token).ConfigureAwait(false));
-        await client.SubscribeAsync(handler);
-        Task[] sends = [.. Enumerable.Range(0, 50).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))];
-        await Task.WhenAll(sends);
-        await handler.Entered;
-        Console.WriteLine("passed");
-        return 0;
-    }
+        {
+            ProsodyClient client = Builder().Build();
+            var handler = new Handler(static async (context, token) => await Task.Delay(Timeout.Infinite, token).ConfigureAwait(false));
+            await client.SubscribeAsync(handler);
+            Task[] sends = [.. Enumerable.Range(0, 50).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))];
+            await Task.WhenAll(sends);
+            await handler.Entered;
+            Console.WriteLine("passed");
+            return 0;
+        }
 
     case "collect":
-    {
-        const int Messages = 1_000;
-        using var stop = new CancellationTokenSource();
-        var collector = new Thread(() =>
         {
-            while (!stop.IsCancellationRequested)
+            const int Messages = 1_000;
+            using var stop = new CancellationTokenSource();
+            var collector = new Thread(() =>
             {
-                GC.Collect();
-                Thread.Yield();
-            }
-        });
-        collector.Start();
-        await using (ProsodyClient client = Builder().Build())
-        {
-            var handler = new Handler(static (_, _) => Task.CompletedTask);
-            await client.SubscribeAsync(handler);
-            for (int n = 0; n < Messages; n += 100)
+                while (!stop.IsCancellationRequested)
+                {
+                    GC.Collect();
+                    Thread.Yield();
+                }
+            });
+            collector.Start();
+            await using (ProsodyClient client = Builder().Build())
             {
-                await Task.WhenAll(Enumerable.Range(n, 100).Select(n => client.SendAsync("topic", $"key {n % 50}", new { Number = n })));
+                var handler = new Handler(static (_, _) => Task.CompletedTask);
+                await client.SubscribeAsync(handler);
+                for (int n = 0; n < Messages; n += 100)
+                {
+                    await Task.WhenAll(Enumerable.Range(n, 100).Select(n => client.SendAsync("topic", $"key {n % 50}", new { Number = n })));
+                }
+
+                await handler.Handled(Messages);
             }
 
-            await handler.Handled(Messages);
+            await stop.CancelAsync();
+            collector.Join();
+            Console.WriteLine("passed");
+            return 0;
         }
-
-        await stop.CancelAsync();
-        collector.Join();
-        Console.WriteLine("passed");
-        return 0;
-    }
 
     case "collectible":
-    {
-        for (int i = 0; i < 3; i++)
         {
-            var context = new AssemblyLoadContext($"collectible {i}", isCollectible: true);
-            System.Reflection.Assembly prosody = context.LoadFromAssemblyPath(typeof(ProsodyClient).Assembly.Location);
-            object builder = prosody.GetType("Prosody.ProsodyClientBuilder")!.GetMethod("Create")!.Invoke(null, null)!;
-            builder.GetType().GetMethod("WithMock")!.Invoke(builder, [true]);
-            var client = (IDisposable)builder.GetType().GetMethod("Build")!.Invoke(builder, null)!;
-            client.Dispose();
-            context.Unload();
-            GC.Collect();
-            GC.WaitForPendingFinalizers();
-        }
+            for (int i = 0; i < 3; i++)
+            {
+                var context = new AssemblyLoadContext($"collectible {i}", isCollectible: true);
+                System.Reflection.Assembly prosody = context.LoadFromAssemblyPath(typeof(ProsodyClient).Assembly.Location);
+                object builder = prosody.GetType("Prosody.ProsodyClientBuilder")!.GetMethod("Create")!.Invoke(null, null)!;
+                builder.GetType().GetMethod("WithMock")!.Invoke(builder, [true]);
+                var client = (IDisposable)builder.GetType().GetMethod("Build")!.Invoke(builder, null)!;
+                client.Dispose();
+                context.Unload();
+                GC.Collect();
+                GC.WaitForPendingFinalizers();
+            }
 
-        Console.WriteLine("passed");
-        return 0;
-    }
+            Console.WriteLine("passed");
+            return 0;
+        }
 
     default:
         Console.WriteLine("no such scenario");
