@@ -17,6 +17,14 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("fetch-skip-below", "a batch that begins below the position gives no record from below it"),
     ("watermark-highest-read", "G1: only finished work moves the watermark"),
     ("watermark-unfinished", "G1: an event that did not end for good is not finished"),
+    ("key-exclusive", "G2: one event of a key is out at a time"),
+    ("rewind-guard", "a record that comes twice in one assignment runs once"),
+    ("drain-starts-nothing", "G2: nothing starts once a partition is being given up"),
+    ("drain-waits", "G2: a partition is given up when its handlers have ended"),
+    ("one-life", "G2: a partition that comes back waits for what still runs of its last life"),
+    ("retry-holds-key", "G2: an event that waits for its retry holds its key"),
+    ("transient-is-not-done", "G1: a transient error is no end"),
+    ("dedup-after-done", "G1: an id is remembered when its message is done"),
 ];
 
 /// Whether the named check is switched off in this process.

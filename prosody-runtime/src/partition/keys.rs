@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
+use prosody_base::sabotaged;
 
 /// Names a key that has an event out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +82,8 @@ impl<T: Keyed> Keys<T> {
 
     /// The next event of the partition; `hash` is the [`hash`] of its key.
     pub(crate) fn offer(&mut self, hash: u64, event: T) -> Offered<T> {
-        let Some(found) = self.find(hash, event.key()) else {
+        let found = self.find(hash, event.key()).filter(|_| !sabotaged("key-exclusive"));
+        let Some(found) = found else {
             let slot = self.open(hash, event.shared_key());
             self.in_progress += 1;
             return Offered::Run(slot, event);

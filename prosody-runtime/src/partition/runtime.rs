@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
@@ -119,7 +119,9 @@ impl Partition {
         let (read_more, drained, closed) = {
             let mut core = self.lock();
             let ending = match verdict {
-                Verdict::Retry(wait) if core.window.phase() == Phase::Running => {
+                Verdict::Retry(wait)
+                    if core.window.phase() == Phase::Running && !sabotaged("retry-holds-key") =>
+                {
                     event.failures = event.failures.saturating_add(1);
                     core.window.copy_out(slot, &mut event);
                     let ready = Ready { partition: Arc::clone(self), admitted: Admitted { slot, event } };

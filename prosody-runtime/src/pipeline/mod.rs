@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prosody_base::{Clock, Rng};
+use prosody_base::{Clock, Rng, sabotaged};
 use prosody_wire::TopicPartition;
 use prosody_wire::batch::RecordView;
 use tracing::{error, warn};
@@ -92,7 +92,7 @@ pub(crate) async fn process<H: Handler>(
     is_running: impl Fn() -> bool,
 ) -> Verdict {
     // 1. Nothing starts once the partition is being given up.
-    if !is_running() {
+    if !is_running() && !sabotaged("drain-starts-nothing") {
         return Verdict::Unfinished;
     }
     // 2. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both pass.
@@ -115,7 +115,7 @@ pub(crate) async fn process<H: Handler>(
     // 4. What its end means.
     let verdict = judge(pipeline, tp, event, outcome, attempt, is_running());
     // 5. A finished message's id is remembered before its key goes on.
-    if verdict == Verdict::Done
+    if (verdict == Verdict::Done || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
     {
         pipeline.dedup.remember(print, pipeline.clock.now());
@@ -162,6 +162,9 @@ fn judge(
         return Verdict::Done;
     }
     counters.failed_attempts.one();
+    if sabotaged("transient-is-not-done") {
+        return Verdict::Done;
+    }
     if !running {
         return Verdict::Unfinished;
     }
