@@ -92,17 +92,21 @@ impl Commits {
 /// Commits every `CommitInterval`. A failure is only logged: the next interval tries again with what is true then.
 pub(super) async fn drive(inner: Arc<Inner>) {
     let (clock, interval) = (&inner.doors.clock, inner.config.commit_interval);
-    let mut next = clock.now() + interval;
+    let (mut next, mut aged) = (clock.now() + interval, clock.now());
     loop {
         let now = clock.now();
         clock.sleep_until(next.min(now + SAMPLE)).await;
         let now = clock.now();
         inner.assignments.sample(now);
+        let open = inner.assignments.open_partitions();
+        if now >= aged + SAMPLE {
+            aged = now;
+            open.iter().for_each(|(_, partition)| partition.age());
+        }
         if now < next {
             continue;
         }
         next = now + interval;
-        let open = inner.assignments.open_partitions();
         if let Err(why) = inner.commits.commit(&inner, open, now + COMMIT_TIME).await {
             match why.kind() {
                 // A rebalance took the partition away meanwhile; its new owner goes on from what was committed.

@@ -49,6 +49,8 @@ pub(crate) struct Keys<T> {
 #[derive(Debug)]
 struct Slot<T> {
     key: Bytes,
+    /// The key lies in memory of its own and not in a batch.
+    key_copied: bool,
     hash: u64,
     /// Another slot of the same hash.
     chained: Option<KeySlot>,
@@ -148,6 +150,17 @@ impl<T: Keyed> Keys<T> {
         }
     }
 
+    /// Shows every event that waits behind its key, and keeps those keys in memory of their own.
+    pub(crate) fn each_waiting(&mut self, mut see: impl FnMut(&mut T)) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.waiting.is_empty()) {
+            slot.waiting.iter_mut().for_each(&mut see);
+            if !slot.key_copied {
+                slot.key = Bytes::copy_from_slice(&slot.key);
+                slot.key_copied = true;
+            }
+        }
+    }
+
     /// The key of a slot, for messages to people.
     pub(crate) fn key(&self, at: KeySlot) -> &[u8] {
         self.slots.get(at.0 as usize).map_or(&[], |slot| &slot.key)
@@ -169,12 +182,13 @@ impl<T: Keyed> Keys<T> {
         let at = self.free.pop().unwrap_or_else(|| {
             let at = KeySlot(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
             let (key, waiting) = (Bytes::new(), VecDeque::new());
-            self.slots.push(Slot { key, hash, chained: None, waiting, admitted: 0 });
+            self.slots.push(Slot { key, key_copied: false, hash, chained: None, waiting, admitted: 0 });
             at
         });
         let chained = self.index.insert(hash, at);
         if let Some(slot) = self.slots.get_mut(at.0 as usize) {
             (slot.key, slot.hash, slot.chained, slot.admitted) = (key, hash, chained, 1);
+            slot.key_copied = false;
         }
         at
     }

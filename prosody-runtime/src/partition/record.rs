@@ -88,6 +88,13 @@ impl Record {
     }
 
     #[cfg(test)]
+    pub(crate) fn in_batch(offset: i64, batch: &Bytes) -> Record {
+        let mut record = Record::test(offset, "", None);
+        (record.data, record.key, record.copied) = (batch.clone(), 0..9, false);
+        record
+    }
+
+    #[cfg(test)]
     pub(crate) fn test(offset: i64, key: &str, payload: Option<&str>) -> Record {
         let end = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let data = Bytes::from([key.as_bytes(), payload.unwrap_or_default().as_bytes()].concat());
@@ -113,6 +120,8 @@ pub(crate) struct Event {
     pub(crate) record: Record,
     /// Attempts that failed so far.
     pub(crate) failures: u32,
+    /// It has waited for a while.
+    pub(crate) old: bool,
 }
 
 impl Keyed for Event {

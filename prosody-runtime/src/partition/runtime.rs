@@ -205,6 +205,11 @@ impl Partition {
         self.lock().window.offsets_mut().committed(watermark);
     }
 
+    /// See [`Window::age`].
+    pub(crate) fn age(&self) {
+        self.lock().window.age();
+    }
+
     /// Records that are read and not finished, and how many events ever finished.
     pub(crate) fn progress(&self) -> (usize, u64) {
         let core = self.lock();

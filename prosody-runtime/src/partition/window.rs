@@ -127,7 +127,7 @@ impl Window {
         let mut seen = 0;
         for record in records.drain(..) {
             match self.offsets.register(record.offset, record.leader_epoch) {
-                Some(ticket) => self.prepared.push_back(Event { ticket, record, failures: 0 }),
+                Some(ticket) => self.prepared.push_back(Event { ticket, record, failures: 0, old: false }),
                 None => seen += 1,
             }
         }
@@ -162,6 +162,19 @@ impl Window {
             self.hand_out(slot, event, out);
         }
         self.admit(out);
+    }
+
+    /// Called about once a second: what has waited since the last call lets go of the batch it was read from, or a few
+    /// stuck keys would hold the whole fetch buffer.
+    pub(crate) fn age(&mut self) {
+        let mut age = |event: &mut Event| {
+            if event.old {
+                event.record.copy_out();
+            }
+            event.old = true;
+        };
+        self.prepared.iter_mut().for_each(&mut age);
+        self.keys.each_waiting(age);
     }
 
     /// Nothing new starts from here on; what waits is forgotten, unfinished.
@@ -290,6 +303,21 @@ mod tests {
         window.push(&mut batch, records as i64, 0);
         window.admit(&mut out);
         (window, out)
+    }
+
+    #[test]
+    fn what_waits_long_lets_go_of_its_batch() {
+        let (batch, mut out) = (bytes::Bytes::from(vec![b'k'; 10_000]), Vec::new());
+        let mut window = Window::new(Offsets::new(0, 0, Some(0)), 64, 7);
+        let mut records = (0..600).map(|at| Record::in_batch(at, &batch)).collect();
+        window.push(&mut records, 600, 0);
+        window.admit(&mut out);
+        assert_eq!((out.len(), window.prepared.len()), (1, 0), "one key: one is out, the others wait");
+        window.age();
+        assert!(!batch.is_unique());
+        window.age();
+        drop(out);
+        assert!(batch.is_unique(), "only the record that is out held it");
     }
 
     #[test]
