@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prosody_runtime::{Context, HandlerError, Occupancy};
+use prosody_testkit::broker::{Action, ApiKey, Match, code};
 
 use crate::world::{Call, Diary, Script, World, quick, send_numbered, sleepy};
 
@@ -173,4 +174,24 @@ async fn partitions_that_stay_go_on_while_one_drains() {
     assert_eq!(diary.started().len(), 8, "nothing twice");
     first.unsubscribe().await.unwrap();
     second.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_lost_and_comes_back_waits_for_its_handlers() {
+    // The coordinator forgets the member, which joins again at once, while a handler of the old assignment still runs.
+    let world = World::new(&[("t", 1)]);
+    let client = world.builder().configure(|o| o.session_timeout = Some(Duration::from_secs(6)));
+    let (client, diary) = (client.build().unwrap(), Diary::default());
+    send_numbered(&client, 5, 1).await;
+    client.subscribe(sleepy(&diary, &world.clock, Duration::from_secs(20))).await.unwrap();
+    world.until("it runs", || diary.started().len() == 1).await;
+    let forgotten = Match::api(ApiKey::HEARTBEAT).times(1);
+    world.cluster.control().on(forgotten, Action::Error(code::UNKNOWN_MEMBER_ID));
+    world.until("it is lost", || client.insight().lost_partitions == 1).await;
+    world.until("it is back", || client.assigned_partitions() == 1).await;
+    assert_eq!(diary.ended().len(), 0, "the handler still runs");
+    world.until("all committed", || world.committed_sum() == 5).await;
+    assert_eq!(diary.overlaps(), 0, "two lives of a partition never run one key at the same time");
+    assert_eq!(diary.started().len(), 6, "what ended after the loss runs again, and nothing else");
+    client.unsubscribe().await.unwrap();
 }
