@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    unreachable_pub,
     reason = "a bench program"
 )]
 //! How fast is the Kafka layer alone? The program `cargo xtask bench` runs beside other clients.

@@ -96,7 +96,6 @@ pub(crate) async fn greet(stream: &mut PipeStream) {
 /// What a scripted broker does with a request.
 pub(crate) enum Reaction {
     Answer(Bytes),
-    Close,
     Silence,
 }
 
@@ -140,7 +139,6 @@ pub(crate) fn serve(
                     };
                     match reaction {
                         Reaction::Answer(frame) => stream.write_all(&frame).await.expect("open"),
-                        Reaction::Close => return,
                         Reaction::Silence => {}
                     }
                 }

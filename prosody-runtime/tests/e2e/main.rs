@@ -5,7 +5,9 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::type_complexity,
     missing_docs,
+    unreachable_pub,
     reason = "tests"
 )]
 

@@ -573,7 +573,7 @@ mod tests {
         fn new() -> World {
             let pool = BufferPool::new(1 << 20);
             let bounds = Bounds { partitioner: Partitioner::default(), batch_size: 400, memory: 1_500 };
-            let mut accumulator = Accumulator::new(bounds, pool.clone(), Rng::seeded(1));
+            let mut accumulator = Accumulator::new(bounds, pool.clone(), prosody_base::Rng::seeded(1));
             accumulator.adopt(Identity { id: 1, epoch: 0 });
             let now = prosody_base::Clock::system().now();
             World { accumulator, pool, now, wire: VecDeque::new(), logs: BTreeMap::new(), sends: Vec::new() }
