@@ -1,7 +1,8 @@
 //! Where does the next batch begin, and may it be believed?
 
 use super::header::{self, BatchHeader, CRC_START, HEADER_BYTES, PREFIX_BYTES};
-use super::iter::{ControlKind, Layout, Records, Rules};
+use super::iter::{Layout, Records, Rules};
+use super::record::ControlKind;
 use super::varint::Cursor;
 use super::{BatchError, BatchErrorKind, BatchLimits, Compression, Decompressor, legacy};
 use bytes::Bytes;

@@ -16,6 +16,7 @@
 //! | `header.rs` | what does the header of a batch say? |
 //! | `decode.rs` | where does the next batch begin, and may it be believed? |
 //! | `iter.rs` | what are the records of a batch? |
+//! | `record.rs` | what is one record, and how does it outlive the batch? |
 //! | `legacy.rs` | how are magic 0 and 1 messages read? |
 //! | `encode.rs` | how is a batch written? |
 //! | `compress/` | how are bytes compressed and, within a limit, expanded? |
@@ -30,6 +31,7 @@ mod error;
 mod header;
 mod iter;
 mod legacy;
+mod record;
 mod varint;
 
 pub use buffer::{Buffer, BufferPool};
@@ -38,7 +40,8 @@ pub use decode::{Batch, Batches, RawBatch};
 pub use encode::{BatchBuilder, BatchFull, ProducerStamp, restamp};
 pub use error::{BatchError, BatchErrorKind, DecompressError, MessageError, RecordError};
 pub use header::{BatchHeader, HEADER_BYTES, TimestampKind};
-pub use iter::{ControlKind, HeaderView, Headers, Record, RecordSpan, RecordView, Records};
+pub use iter::Records;
+pub use record::{ControlKind, HeaderView, Headers, Record, RecordSpan, RecordView};
 
 /// What one batch may make us hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
