@@ -54,7 +54,8 @@ usage: cargo xtask COMMAND
   bench [NAME]... [--quick] [--json FILE]
                                     measures beside peers and bars (bench --list names them): a table, and JSON rows
   sim --seeds A..B                  runs the simulation of client and broker for the seeds A to B-1
-  fuzz [TARGET] --seconds N         fuzzes every target, or one, N seconds each
+  fuzz [TARGET] --seconds N [--keep]
+                                    fuzzes every target, or one, N seconds each; --keep saves the smallest corpus
   kafka start [--version 3.9|4] [--brokers N] [--port P]
   kafka stop [--version 3.9|4] [--port P]
   kafka status                      real Apache Kafka on this machine (JDK 17 and Maven; data under target/)

@@ -157,8 +157,7 @@ fn lz4_block(plain: &[u8]) -> Vec<u8> {
 fn lz4_rows() -> Vec<Row> {
     let mut claim = (BOMB as u64).to_le_bytes().to_vec();
     claim.extend_from_slice(&[0; 5]);
-    let mut long_block = (1_u32 << 20).to_le_bytes().to_vec();
-    long_block.resize((1 << 20) + 4, 0);
+    let long_block = (1_u32 << 20).to_le_bytes();
     let far_back = [5, 0, 0, 0, 0x10, b'x', 0xff, 0xff, 0x00];
     let skippable_only = [0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0x7f];
     vec![

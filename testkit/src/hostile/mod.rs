@@ -20,7 +20,7 @@ mod peers;
 mod records;
 
 pub use craft::{Batch, Message, Record, crc32c_of};
-pub use peers::{Move, play};
+pub use peers::{Move, hello, play};
 
 /// One bad input.
 #[derive(Clone, Debug)]

@@ -63,7 +63,8 @@ fn frame(correlation: i32, body: &[u8]) -> Vec<u8> {
 }
 
 /// ApiVersions v3: no error, Metadata 7 to 8 and ApiVersions 0 to 3, no throttling.
-fn hello() -> Vec<u8> {
+#[must_use]
+pub fn hello() -> Vec<u8> {
     vec![0, 0, 3, 0, 3, 0, 7, 0, 8, 0, 0, 18, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0]
 }
 

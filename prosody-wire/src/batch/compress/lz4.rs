@@ -79,10 +79,11 @@ fn frame(cursor: &mut Cursor<'_>, output: &mut Output<'_>) -> Result<(), Decompr
         if size == 0 {
             break;
         }
-        let bytes = cursor.take((size & !STORED) as usize).ok_or(CUT_OFF)?;
-        if bytes.len() > block_max {
+        let len = (size & !STORED) as usize;
+        if len > block_max {
             return Err(DecompressError::Malformed("an LZ4 block is larger than its frame allows"));
         }
+        let bytes = cursor.take(len).ok_or(CUT_OFF)?;
         if size & STORED != 0 {
             output.extend(bytes)?;
         } else {
