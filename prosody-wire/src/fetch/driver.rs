@@ -1,5 +1,8 @@
 //! Who fetches? One task per fetcher: it keeps one Fetch under way with every broker that leads an open partition, looks
-//! up positions, and follows leaders. The only file of this folder that awaits.
+//! up positions, and follows leaders. The only folder of the fetcher that awaits.
+
+mod answers;
+mod positions;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +12,16 @@ use bytes::Bytes;
 use prosody_base::Instant;
 use tokio::sync::watch;
 
-use super::buffer::{Charge, Counted, Fetched, Part, Queued, ReaderId, Shared, State};
+use super::buffer::{Fetched, Part, Queued, ReaderId, Shared, State};
 use super::cursor::Lookup;
-use super::offsets::{self, Ends};
+use super::offsets::Ends;
 use super::plan::{Held, is_full, request_bytes, share};
 use super::session::{Key, Params, Session, SessionRequest, sessionless};
-use super::validate::walk;
-use super::wire::{self, Answer, Ask, PartitionData, TOPIC_IDS, TopicRef};
-use crate::cluster::{Cluster, Lane, Metadata, node};
+use super::wire::{self, Ask, TOPIC_IDS};
+use crate::cluster::{Cluster, Lane, Metadata};
 use crate::conn::Connection;
 use crate::error::Error;
-use crate::proto::{ApiKey, Disposition, ErrorCode};
+use crate::proto::ApiKey;
 use crate::types::BrokerId;
 
 /// One partition of a request that is under way.
@@ -181,91 +183,6 @@ impl Driver {
         }
     }
 
-    /// Looks up the positions that are not known, one request for each broker.
-    fn resolve(&mut self, now: Instant) {
-        let mut wanted: BTreeMap<BrokerId, Vec<(ReaderId, Lookup, offsets::Wanted)>> = BTreeMap::new();
-        {
-            let state = self.shared.state();
-            for (id, part) in &state.parts {
-                if let (Some(lookup), Some(leader)) = (part.cursor.lookup(), part.leader)
-                    && part.retry_at.is_none_or(|at| at <= now)
-                {
-                    let wanted_part =
-                        offsets::Wanted { tp: part.tp.clone(), leader_epoch: part.leader_epoch, lookup };
-                    wanted.entry(leader).or_default().push((*id, lookup, wanted_part));
-                }
-            }
-        }
-        for (id, wanted) in wanted {
-            let broker = self.brokers.entry(id).or_default();
-            if broker.resolving || broker.retry_at.is_some_and(|at| at > now) {
-                continue;
-            }
-            broker.resolving = true;
-            let asked = wanted.iter().map(|(id, lookup, _)| (*id, *lookup)).collect();
-            let parts = wanted.into_iter().map(|(_, _, part)| part).collect::<Vec<_>>();
-            let isolation = self.shared.config.isolation;
-            self.spawn(move |cluster| async move {
-                let result = offsets::ask(&cluster, id, isolation, parts).await;
-                Event::Offsets { broker: id, asked, result }
-            });
-        }
-    }
-
-    fn found(
-        &mut self,
-        now: Instant,
-        id: BrokerId,
-        asked: &[(ReaderId, Lookup)],
-        result: Result<Vec<Ends>, Error>,
-    ) {
-        let failures = self.brokers.get(&id).map_or(0, |broker| broker.failures + 1);
-        let wait = self.backoff(failures);
-        let broker = self.brokers.entry(id).or_default();
-        broker.resolving = false;
-        let ends = match result {
-            Ok(ends) => {
-                (broker.failures, broker.retry_at) = (0, None);
-                ends
-            }
-            Err(error) => {
-                tracing::debug!(%error, "positions are not known yet");
-                (broker.failures, broker.retry_at) = (failures, Some(now + wait));
-                self.shared.cluster.refresh_soon("ListOffsets failed");
-                return;
-            }
-        };
-        let limits = self.shared.cluster.limits().clone();
-        let mut refresh = false;
-        let mut state = self.shared.state();
-        for ((id, lookup), ends) in asked.iter().zip(ends) {
-            let Some(part) = state.parts.get_mut(id) else { continue };
-            match ends {
-                Ends::Found { earliest, latest } => {
-                    (part.failures, part.retry_at) = (0, None);
-                    match part.cursor.found(*lookup, earliest, latest) {
-                        Some(moved) => {
-                            part.clear();
-                            part.push(Queued::Moved(moved));
-                        }
-                        // A replica that lags: give it time to catch up.
-                        None if *lookup == Lookup::OutOfRange => part.retry_at = Some(now + limits.backoff),
-                        None => {}
-                    }
-                }
-                Ends::Failed(code) => {
-                    refresh |= code.disposition() == Disposition::RefreshMetadata;
-                    let doing = format!("looking up where to read {}", part.tp);
-                    part.refused(now, code, Error::broker(doing, code), &limits);
-                }
-            }
-        }
-        drop(state);
-        if refresh {
-            self.shared.cluster.refresh_soon("ListOffsets named an old leader");
-        }
-    }
-
     /// Starts every request that may start now.
     fn fetch(&mut self, now: Instant) {
         let leaders: Vec<BrokerId> = {
@@ -381,127 +298,6 @@ impl Driver {
         };
         self.shared.cluster.doors().spawner.spawn(prosody_base::Lane::Io, task).detach();
     }
-
-    fn fetched(
-        &mut self,
-        now: Instant,
-        id: BrokerId,
-        kind: Kind,
-        asked: &[Asked],
-        result: Result<Reply, Error>,
-    ) {
-        {
-            let mut state = self.shared.state();
-            for asked in asked {
-                if let Some(part) = state.parts.get_mut(&asked.id) {
-                    part.asked = false;
-                }
-            }
-        }
-        let answer = result.and_then(|reply| self.read(id, reply));
-        let failures = self.brokers.get(&id).map_or(1, |broker| broker.failures + 1);
-        let wait = self.backoff(failures);
-        let broker = self.brokers.entry(id).or_default();
-        match kind {
-            Kind::Poll => broker.polling = false,
-            Kind::Look => broker.looking = false,
-        }
-        let answer = match answer {
-            Ok(answer) if answer.error == 0 => answer,
-            Ok(answer) => {
-                broker.session.reset();
-                let code = ErrorCode(answer.error);
-                let lost = matches!(
-                    code,
-                    ErrorCode::FETCH_SESSION_ID_NOT_FOUND
-                        | ErrorCode::INVALID_FETCH_SESSION_EPOCH
-                        | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
-                );
-                // The broker forgot the session, as it may: the next full request helps at once, but only once in a row.
-                if !lost || broker.failures > 0 {
-                    broker.retry_at = Some(now + wait);
-                }
-                broker.failures = failures;
-                if code.disposition() == Disposition::RefreshMetadata
-                    || code == ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
-                {
-                    self.shared.cluster.refresh_soon("a Fetch was refused");
-                }
-                tracing::debug!(%code, broker = id.0, "a Fetch was refused");
-                return;
-            }
-            Err(error) => {
-                if kind == Kind::Poll {
-                    broker.session.reset();
-                }
-                (broker.failures, broker.retry_at) = (failures, Some(now + wait));
-                tracing::debug!(%error, "a Fetch failed");
-                self.shared.cluster.refresh_soon("a Fetch failed");
-                return;
-            }
-        };
-        if kind == Kind::Poll {
-            broker.session.answered(answer.session_id);
-        }
-        (broker.failures, broker.retry_at) = (0, None);
-        self.learn(&answer, asked);
-        self.apply(now, kind, asked, answer);
-    }
-
-    fn read(&self, id: BrokerId, reply: Reply) -> Result<Answer, Error> {
-        let charge = Charge::new(&self.shared.budget, reply.body.len(), None);
-        let body = Bytes::from_owner(Counted { body: reply.body, _charge: charge });
-        let answer = wire::response(reply.version, &body).map_err(|why| {
-            reply.connection.close("a Fetch response could not be read");
-            Error::decode(format!("Fetch v{} to broker {id}", reply.version), why)
-        })?;
-        reply.connection.throttle(answer.throttle);
-        Ok(answer)
-    }
-
-    /// Leaders and brokers the answer names (KIP-951).
-    fn learn(&self, answer: &Answer, asked: &[Asked]) {
-        for data in &answer.partitions {
-            if let (Some((leader, epoch)), Some(asked)) = (data.leader, find(asked, data)) {
-                let known = answer.nodes.iter().find(|node| node.id == leader.0);
-                let address =
-                    known.and_then(|known| node(known.id, &known.host, known.port, known.rack.as_deref()));
-                self.shared.cluster.learn_leader(&asked.key.topic, data.partition, leader, epoch, address);
-            }
-        }
-    }
-
-    fn apply(&mut self, now: Instant, kind: Kind, asked: &[Asked], answer: Answer) {
-        let limits = self.shared.cluster.limits().clone();
-        let mut refresh = false;
-        let mut state = self.shared.state();
-        if kind == Kind::Look {
-            for asked in asked {
-                if let Some(part) = state.parts.get_mut(&asked.id) {
-                    part.looked = true;
-                }
-            }
-        }
-        for data in answer.partitions {
-            let Some(asked) = find(asked, &data) else { continue };
-            let Some(part) = state.parts.get_mut(&asked.id) else { continue };
-            if data.error == ErrorCode::NONE {
-                (part.failures, part.retry_at) = (0, None);
-                part.looked &= data.records.is_empty();
-                part.data(asked.offset, data, limits.frame_bytes);
-            } else if data.error == ErrorCode::OFFSET_OUT_OF_RANGE {
-                part.cursor.out_of_range(asked.offset);
-            } else {
-                refresh |= data.error.disposition() == Disposition::RefreshMetadata;
-                let doing = format!("fetching {} at offset {}", part.tp, asked.offset);
-                part.refused(now, data.error, Error::broker(doing, data.error), &limits);
-            }
-        }
-        drop(state);
-        if refresh {
-            self.shared.cluster.refresh_soon("a Fetch response named an old leader");
-        }
-    }
 }
 
 impl Part {
@@ -518,61 +314,6 @@ impl Part {
             }
         }
     }
-
-    /// Takes over what a fetch from `from` brought.
-    fn data(&mut self, from: i64, data: PartitionData, largest: usize) {
-        if self.cursor.position() != Some(from) {
-            return;
-        }
-        self.high_watermark = Some(data.high_watermark);
-        if let Some((epoch, end)) = data.diverging {
-            if let Some(moved) = self.cursor.truncated(from, epoch, end) {
-                self.push(Queued::Moved(moved));
-            }
-            return;
-        }
-        let walk = walk(&data.records, from);
-        if walk.complete == 0 {
-            if !data.records.is_empty() {
-                // Not even one batch fits.
-                self.max_bytes = self.max_bytes.saturating_mul(2).min(largest);
-            }
-            return;
-        }
-        if !walk.compressed {
-            self.percent = 100;
-        }
-        if self.cursor.advance(from, walk) {
-            let mut records = data.records;
-            records.truncate(walk.complete);
-            self.push(Queued::Records(Fetched { from, records, aborted: data.aborted }));
-        }
-    }
-
-    /// The broker refused this partition.
-    fn refused(&mut self, now: Instant, code: ErrorCode, error: Error, limits: &crate::Limits) {
-        self.failures = self.failures.saturating_add(1);
-        let retriable = matches!(code.disposition(), Disposition::Retry | Disposition::RefreshMetadata);
-        let wait = match retriable {
-            true => limits.backoff.saturating_mul(1 << self.failures.min(10)).min(limits.backoff_max),
-            false => limits.backoff_max,
-        };
-        self.retry_at = Some(now + wait);
-        tracing::debug!(%error, "a partition was not fetched");
-        if !retriable {
-            self.push(Queued::Failed(error));
-        }
-    }
-}
-
-fn find<'a>(asked: &'a [Asked], data: &PartitionData) -> Option<&'a Asked> {
-    asked.iter().find(|asked| {
-        asked.key.partition == data.partition
-            && match &data.topic {
-                TopicRef::Name(name) => *name == asked.key.topic,
-                TopicRef::Id(id) => asked.key.topic_id == Some(*id),
-            }
-    })
 }
 
 /// What buffered compressed bytes will need beyond the bytes counted already.

@@ -17,7 +17,7 @@
 //! | `offsets.rs` | where does a log begin and end? |
 //! | `buffer.rs` | what was fetched and not read yet? |
 //! | `reader.rs` | what does the reader of a partition hold? |
-//! | `driver.rs` | who fetches? |
+//! | `driver.rs`, `driver/` | who fetches, and what do the answers mean? |
 
 mod buffer;
 mod cursor;
