@@ -321,6 +321,31 @@ async fn records_beyond_the_memory_wait_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_never_awaits_is_told_before_memory_is_gone_and_what_was_taken_arrives() {
+    let world = World::new(1);
+    world.cluster.create_topic("t", 1).unwrap();
+    let config = ProducerConfig { memory: 1_000, line: 2_000, batch_size: 300, ..ProducerConfig::default() };
+    let producer = Producer::new(&world.client, config);
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    for (n, send) in send_all(&producer, "t", 0, numbered("", 0..500), None).into_iter().enumerate() {
+        match send.await {
+            Ok(_) => taken.push(n.to_string()),
+            Err(error) => {
+                assert_eq!(error.outcome, SendOutcome::NotWritten);
+                assert!(error.to_string().contains("line of records that wait"), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(taken.len() > 20 && refused > 300, "{} taken, {refused} refused", taken.len());
+    assert_eq!(world.values("t", 0), taken, "each one that was taken, in order");
+    // The line is free again.
+    for send in send_all(&producer, "t", 0, numbered("", 0..30), None) {
+        send.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn close_sends_what_is_there_and_ends_by_its_deadline() {
     let world = World::new(1);
     world.cluster.create_topic("t", 1).unwrap();

@@ -10,49 +10,21 @@
 //!         partition ─▶ its open batch ─▶ (the driver takes it) ─▶ sealed batch on the wire
 //! ```
 
+mod ends;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use prosody_base::{Instant, Rng};
 
-use super::completion::{Completion, SendError, Sending, Slot};
+use super::completion::{Completion, SendError, Sending};
 use super::partitioner::{Partitioner, Sticky};
-use super::queue::{OpenBatch, PartitionQueue, gave_up};
+use super::queue::{OpenBatch, PartitionQueue};
+use super::record::{OutgoingRecord, OwnedRecord, headers};
 use super::sequencer::{BatchId, Identity};
 use crate::batch::{BatchBuilder, BufferPool};
 use crate::error::{Error, ErrorKind};
 use crate::types::{BrokerId, Topic};
-
-/// A record on its way in, borrowed from the caller.
-#[derive(Clone, Copy, Debug)]
-pub struct OutgoingRecord<'a> {
-    /// The topic to write to.
-    pub topic: &'a str,
-    /// The partition; `None` lets the partitioner choose.
-    pub partition: Option<i32>,
-    /// The key; `None` is a null key.
-    pub key: Option<&'a [u8]>,
-    /// The value; `None` is a null value (a tombstone).
-    pub value: Option<&'a [u8]>,
-    /// Headers in order; keys may repeat.
-    pub headers: &'a [(&'a str, &'a [u8])],
-    /// Milliseconds since 1970; `None` is the time of the call.
-    pub timestamp: Option<i64>,
-}
-
-/// A record that owns its bytes, because it has no batch yet.
-#[derive(Debug)]
-pub(crate) struct OwnedRecord {
-    pub(crate) topic: Topic,
-    partition: Option<i32>,
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    headers: Vec<(String, Vec<u8>)>,
-    timestamp: i64,
-    deadline: Option<Instant>,
-    size: usize,
-    slot: Arc<Slot>,
-}
 
 #[derive(Debug)]
 pub(crate) enum TopicState {
@@ -77,6 +49,9 @@ pub(crate) struct Accumulator {
     topics: BTreeMap<Topic, TopicState>,
     pub(crate) partitions: Vec<PartitionQueue>,
     waiting: VecDeque<OwnedRecord>,
+    /// Bytes of what waits for memory, and most of them.
+    line: usize,
+    line_limit: usize,
     /// Topics metadata has to be asked for.
     pub(crate) unknown: BTreeSet<Topic>,
     /// Why nothing is taken any more.
@@ -93,6 +68,7 @@ pub(crate) struct Bounds {
     pub(crate) partitioner: Partitioner,
     pub(crate) batch_size: usize,
     pub(crate) memory: usize,
+    pub(crate) line: usize,
 }
 
 impl Accumulator {
@@ -109,6 +85,8 @@ impl Accumulator {
             topics: BTreeMap::new(),
             partitions: Vec::new(),
             waiting: VecDeque::new(),
+            line: 0,
+            line_limit: bounds.line,
             unknown: BTreeSet::new(),
             closed: None,
             attention: false,
@@ -186,6 +164,14 @@ impl Accumulator {
                 ErrorKind::Full("the producer's memory, which the record alone exceeds,"),
             )));
         }
+        if self.line.saturating_add(size) > self.line_limit {
+            let doing = format!("sending to {} faster than the brokers take it", record.topic);
+            return Sending::failed(SendError::not_written(Error::new(
+                doing,
+                ErrorKind::Full("the producer's memory and the line of records that wait for it"),
+            )));
+        }
+        self.line += size;
         let owned = OwnedRecord::new(record, timestamp, deadline, size);
         let sending = Sending::slot(Arc::clone(&owned.slot), timestamp);
         self.arm(deadline);
@@ -352,6 +338,7 @@ impl Accumulator {
             && self.used.saturating_add(first.size) <= self.memory
             && let Some(record) = self.waiting.pop_front()
         {
+            self.line -= record.size;
             self.admit(record);
         }
     }
@@ -388,130 +375,11 @@ impl Accumulator {
         self.partitions.iter_mut().for_each(|queue| queue.sequencer.adopt(identity));
     }
 
-    /// Whether every record has met its fate.
-    pub(crate) fn is_idle(&self) -> bool {
-        let no_pending = |state: &TopicState| match state {
-            TopicState::Unknown { pending, .. } => pending.is_empty(),
-            TopicState::Known { .. } => true,
-        };
-        self.waiting.is_empty()
-            && self.topics.values().all(no_pending)
-            && self.partitions.iter().all(PartitionQueue::is_empty)
-    }
-
-    /// Gives up every record whose deadline has passed. `unknown` is why topics cannot be looked up, `cause` knows why a
-    /// broker cannot be reached.
-    pub(crate) fn expire(
-        &mut self,
-        now: Instant,
-        unknown: Option<&Error>,
-        cause: impl Fn(BrokerId) -> Option<Error>,
-    ) {
-        let passed = |deadline: &Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
-        let mut freed = 0;
-        for (topic, state) in &mut self.topics {
-            if let TopicState::Unknown { pending, last_error } = state {
-                pending.retain(|record| {
-                    if passed(&record.deadline) {
-                        freed += record.size;
-                        record
-                            .slot
-                            .fail(SendError::not_written(gave_up(topic, last_error.as_ref().or(unknown))));
-                    }
-                    !passed(&record.deadline)
-                });
-            }
-        }
-        for queue in &mut self.partitions {
-            let cause = queue.leader.and_then(&cause);
-            freed += queue.expire(now, cause.as_ref());
-        }
-        self.waiting.retain(|record| {
-            if passed(&record.deadline) {
-                let doing = format!("sending to {}, given up at its deadline", record.topic);
-                let error = Error::new(doing, ErrorKind::Full("the producer's memory"));
-                record.slot.fail(SendError::not_written(error));
-            }
-            !passed(&record.deadline)
-        });
-        self.freed(freed);
-        self.armed = self.next_deadline(now);
-    }
-
-    fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        let pending = self.topics.values().flat_map(|state| match state {
-            TopicState::Unknown { pending, .. } => pending.iter(),
-            TopicState::Known { .. } => Default::default(),
-        });
-        let owned = pending.chain(&self.waiting).filter_map(|record| record.deadline);
-        let queued = self.partitions.iter().filter_map(|queue| queue.next_deadline(now));
-        owned.chain(queued).min()
-    }
-
-    /// Ends every record. Nothing is taken afterwards.
-    pub(crate) fn abandon(&mut self, error: &Error) -> usize {
-        self.closed.get_or_insert_with(|| error.clone());
-        let mut ended = 0;
-        let mut fail = |record: OwnedRecord| {
-            ended += 1;
-            record.slot.fail(SendError::not_written(error.clone()));
-        };
-        self.waiting.drain(..).for_each(&mut fail);
-        for state in self.topics.values_mut() {
-            if let TopicState::Unknown { pending, .. } = state {
-                pending.drain(..).for_each(&mut fail);
-            }
-        }
-        for queue in &mut self.partitions {
-            ended += queue.open.iter().map(|batch| batch.live() as usize).sum::<usize>();
-            ended += queue.sealed.iter().map(|batch| batch.indices as usize).sum::<usize>();
-            queue.abandon(error);
-        }
-        self.used = 0;
-        ended
-    }
-
-    /// Fails what cannot be sent because no producer id is given out.
-    pub(crate) fn refuse_unsent(&mut self, error: &Error) {
-        let mut freed = 0;
-        for queue in self.partitions.iter_mut().filter(|queue| queue.sequencer.needs_identity()) {
-            freed += queue.refuse_open(error);
-        }
-        self.freed(freed);
-    }
-
     /// Bytes of the budget in use.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used
     }
-}
-
-impl OwnedRecord {
-    fn new(
-        record: &OutgoingRecord<'_>,
-        timestamp: i64,
-        deadline: Option<Instant>,
-        size: usize,
-    ) -> OwnedRecord {
-        OwnedRecord {
-            topic: Topic::from(record.topic),
-            partition: record.partition,
-            key: record.key.map(<[u8]>::to_vec),
-            value: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect(),
-            timestamp,
-            deadline,
-            size,
-            slot: Arc::default(),
-        }
-    }
-}
-
-fn headers<'a>(
-    headers: &'a [(&'a str, &'a [u8])],
-) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone {
-    headers.iter().map(|(key, value)| (key.as_bytes(), Some(*value)))
 }
 
 #[cold]
@@ -521,161 +389,5 @@ fn no_partition(topic: &str, partition: i32, count: i32) -> SendError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::batch::{BatchLimits, Batches, Compression, Compressor, Decompressor};
-    use crate::produce::queue::SealedBatch;
-    use proptest::prelude::*;
-    use std::future::Future;
-
-    const BROKER: BrokerId = BrokerId(1);
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Send {
-            topic: u8,
-            partition: u8,
-            size: usize,
-        },
-        /// The driver sends what it may of every partition.
-        Pump {
-            partial: bool,
-        },
-        /// The broker acknowledges the oldest batch on the wire.
-        Acknowledge,
-        Learn {
-            topic: u8,
-        },
-    }
-
-    fn ops() -> impl Strategy<Value = Vec<Op>> {
-        let op = prop_oneof![
-            8 => (0u8..2, 0u8..3, 0usize..150)
-                .prop_map(|(topic, partition, size)| Op::Send { topic, partition, size }),
-            4 => any::<bool>().prop_map(|partial| Op::Pump { partial }),
-            3 => Just(Op::Acknowledge),
-            1 => (0u8..2).prop_map(|topic| Op::Learn { topic }),
-        ];
-        proptest::collection::vec(op, 0..150)
-    }
-
-    #[derive(Debug)]
-    struct World {
-        accumulator: Accumulator,
-        pool: BufferPool,
-        now: Instant,
-        wire: VecDeque<(usize, BatchId, i64)>,
-        logs: BTreeMap<(String, i32), Vec<String>>,
-        sends: Vec<((String, i32), String, Sending)>,
-    }
-
-    impl World {
-        fn new() -> World {
-            let pool = BufferPool::new(1 << 20);
-            let bounds = Bounds { partitioner: Partitioner::default(), batch_size: 400, memory: 1_500 };
-            let mut accumulator = Accumulator::new(bounds, pool.clone(), prosody_base::Rng::seeded(1));
-            accumulator.adopt(Identity { id: 1, epoch: 0 });
-            let now = prosody_base::Clock::system().now();
-            World { accumulator, pool, now, wire: VecDeque::new(), logs: BTreeMap::new(), sends: Vec::new() }
-        }
-
-        fn run(&mut self, op: Op) {
-            match op {
-                Op::Send { topic, partition, size } => {
-                    let place = (format!("t{topic}"), i32::from(partition));
-                    let value = format!("{}{}", self.sends.len(), "x".repeat(size));
-                    let record = OutgoingRecord {
-                        topic: &place.0,
-                        partition: Some(place.1),
-                        key: None,
-                        value: Some(value.as_bytes()),
-                        headers: &[],
-                        timestamp: Some(5),
-                    };
-                    let sending = self.accumulator.send(&record, 0, None);
-                    self.sends.push((place, value, sending));
-                }
-                Op::Learn { topic } => {
-                    let topic = Topic::from(format!("t{topic}"));
-                    self.accumulator.topic_known(&topic, 3);
-                    self.accumulator.leaders(&topic, std::iter::repeat_n(Some(BROKER), 3));
-                }
-                Op::Pump { partial } => self.pump(partial),
-                Op::Acknowledge => {
-                    if let Some((place, id, base)) = self.wire.pop_front() {
-                        let freed = self.accumulator.partitions[place].written(id, base, None);
-                        self.accumulator.freed(freed);
-                    }
-                }
-            }
-            assert!(self.accumulator.used() <= 1_500, "the budget holds");
-        }
-
-        fn pump(&mut self, partial: bool) {
-            for place in 0..self.accumulator.partitions.len() {
-                let queue = &mut self.accumulator.partitions[place];
-                assert_eq!(queue.resend(BROKER, self.now), None, "nothing failed");
-                let idle = queue.sequencer.outstanding() == 0;
-                let waits = !queue.open.is_empty();
-                let taken = queue.take(BROKER, self.now, 400, partial, &self.pool);
-                assert!(taken.is_some() || !(idle && waits && partial), "an idle partition never lingers");
-                let Some((mut batch, sequence)) = taken else { continue };
-                assert!(batch.builder.size() <= 400 + 61 || batch.indices == 1, "batches keep their size");
-                let stamp = Default::default();
-                let sealed = batch.builder.seal(Compression::None, &mut Compressor::new(), stamp);
-                let bytes = sealed.expect("memory").expect("not empty");
-                let log = self.logs.entry((queue.topic.to_string(), queue.partition)).or_default();
-                let base = log.len() as i64;
-                let mut decompressor = Decompressor::new(self.pool.clone());
-                for raw in Batches::new(bytes.clone(), BatchLimits::default()) {
-                    let read = raw.expect("own batch").open(&mut decompressor).expect("own batch");
-                    let value =
-                        |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.expect("set")).into_owned();
-                    log.extend(read.records().map(|record| value(record.expect("own record").value())));
-                }
-                let OpenBatch { id, completion, deadlines, charge, indices, .. } = batch;
-                queue.sealed.push_back(SealedBatch {
-                    id,
-                    bytes,
-                    sequence,
-                    indices,
-                    completion,
-                    deadlines,
-                    charge,
-                });
-                self.wire.push_back((place, id, base));
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn records_leave_in_the_order_they_came_and_memory_is_given_back(ops in ops()) {
-            let mut world = World::new();
-            for op in ops {
-                world.run(op);
-            }
-            for topic in 0..2 {
-                world.run(Op::Learn { topic });
-            }
-            for _ in 0..1_000 {
-                world.run(Op::Pump { partial: true });
-                world.run(Op::Acknowledge);
-            }
-            prop_assert!(world.accumulator.is_idle());
-            prop_assert_eq!(world.accumulator.used(), 0);
-            let mut next: BTreeMap<(String, i32), i64> = BTreeMap::new();
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            for (place, value, mut sending) in world.sends {
-                let offset = next.entry(place.clone()).or_default();
-                let end = std::pin::Pin::new(&mut sending).poll(&mut context);
-                let std::task::Poll::Ready(Ok(delivery)) = end else { panic!("{end:?}") };
-                prop_assert_eq!(delivery.offset, *offset);
-                prop_assert_eq!(&world.logs[&place][*offset as usize], &value);
-                *offset += 1;
-            }
-        }
-    }
-}
+#[path = "accumulator_model.rs"]
+mod model;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use prosody_base::Instant;
 
-use super::accumulator::{Accumulator, Bounds, OutgoingRecord};
+use super::accumulator::{Accumulator, Bounds};
 use super::completion::Sending;
 use super::driver::{self, Ended, Shared};
 use super::partitioner::Partitioner;
+use super::record::OutgoingRecord;
 use crate::batch::{BufferPool, Compression};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
@@ -25,6 +26,9 @@ pub struct ProducerConfig {
     pub request_size: usize,
     /// Bytes of records that may wait for their acknowledgement; later ones wait in line, in order. Default 32 MiB.
     pub memory: usize,
+    /// Bytes of records that may wait in that line, each a copy of its own. A send beyond fails at once, as not
+    /// written: whoever never awaits must learn it before the process has no memory left. Default 256 MiB.
+    pub line: usize,
 }
 
 impl Default for ProducerConfig {
@@ -35,6 +39,7 @@ impl Default for ProducerConfig {
             batch_size: 128 << 10,
             request_size: 1 << 20,
             memory: 32 << 20,
+            line: 256 << 20,
         }
     }
 }
@@ -65,8 +70,12 @@ impl Producer {
     pub fn new(client: &Client, config: ProducerConfig) -> Producer {
         let cluster = client.cluster().clone();
         let pool = BufferPool::new(config.memory / 4);
-        let bounds =
-            Bounds { partitioner: config.partitioner, batch_size: config.batch_size, memory: config.memory };
+        let bounds = Bounds {
+            partitioner: config.partitioner,
+            batch_size: config.batch_size,
+            memory: config.memory,
+            line: config.line,
+        };
         let state = Accumulator::new(bounds, pool.clone(), cluster.doors().rng.fork());
         let shared = Arc::new(Shared::new(cluster, config, state));
         let ended = driver::start(&shared, pool);

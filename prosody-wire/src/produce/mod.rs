@@ -10,13 +10,14 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `handle.rs` | what does a user hold? |
-//! | `accumulator.rs` | where does a record wait? |
+//! | `record.rs` | what is sent? |
+//! | `accumulator.rs`, `accumulator/ends.rs` | where does a record wait, and how does it end unsent? |
 //! | `queue.rs` | what waits for one partition? |
 //! | `sequencer.rs` | which batch goes next, under which sequence? |
 //! | `partitioner.rs` | which partition does a key belong to? |
 //! | `completion.rs` | how does a sender learn its record's fate? |
 //! | `wire.rs` | what do Produce messages look like? |
-//! | `driver.rs` | who sends? |
+//! | `driver.rs`, `driver/` | who sends, and who reads the answers? |
 
 mod accumulator;
 mod completion;
@@ -24,12 +25,13 @@ mod driver;
 mod handle;
 mod partitioner;
 mod queue;
+mod record;
 mod sequencer;
 #[cfg(test)]
 mod sequencer_model;
 pub(crate) mod wire;
 
-pub use accumulator::OutgoingRecord;
 pub use completion::{Delivery, SendError, SendOutcome, Sending};
 pub use handle::{Producer, ProducerConfig};
 pub use partitioner::Partitioner;
+pub use record::OutgoingRecord;
