@@ -6,6 +6,9 @@ namespace Prosody.Tests;
 
 internal sealed record Child(int ExitCode, string Output, string Error)
 {
+    /// <summary>Far beyond what any scenario takes, also on a machine that runs three other test programs.</summary>
+    private static readonly TimeSpan Patience = TimeSpan.FromMinutes(3);
+
     private static string Program =>
         typeof(Child).Assembly.GetCustomAttributes(typeof(System.Reflection.AssemblyMetadataAttribute), false)
             .Cast<System.Reflection.AssemblyMetadataAttribute>().Single(static data => data.Key == "Scenarios").Value!;
@@ -21,7 +24,7 @@ internal sealed record Child(int ExitCode, string Output, string Error)
         using Process process = Process.Start(start)!;
         Task<string> error = process.StandardError.ReadToEndAsync();
         Task<string> output = process.StandardOutput.ReadToEndAsync();
-        if (!process.WaitForExit(60_000))
+        if (!process.WaitForExit(Patience))
         {
             process.Kill(entireProcessTree: true);
             Assert.Fail($"{scenario} did not end: {output.Result}{error.Result}");

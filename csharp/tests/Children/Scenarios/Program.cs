@@ -106,7 +106,8 @@ switch (args[0])
 
     case "collect":
         {
-            const int Messages = 1_000;
+            // Every message meets hundreds of full collections, each of which stops all threads.
+            const int Messages = 300;
             using var stop = new CancellationTokenSource();
             var collector = new Thread(() =>
             {
