@@ -121,15 +121,20 @@ switch (args[0])
             await using (ProsodyClient client = Builder().Build())
             {
                 var handler = new Handler(static (_, _) => Task.CompletedTask);
+                Console.WriteLine("built");
                 await client.SubscribeAsync(handler);
+                Console.WriteLine("subscribed");
                 for (int n = 0; n < Messages; n += 100)
                 {
                     await Task.WhenAll(Enumerable.Range(n, 100).Select(n => client.SendAsync("topic", $"key {n % 50}", new { Number = n })));
                 }
 
+                Console.WriteLine("sent");
                 await handler.Handled(Messages);
+                Console.WriteLine("handled");
             }
 
+            Console.WriteLine("disposed");
             await stop.CancelAsync();
             collector.Join();
             Console.WriteLine("passed");
