@@ -6,8 +6,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 use crate::args::Args;
+use crate::progress::doing;
+use crate::report::{Tally, Verdict};
+use crate::test::Tier;
 use crate::{Outcome, run};
 
 const TARGETS: [&str; 8] = ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups"];
@@ -19,9 +23,25 @@ const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=
 /// Inputs longer than this say nothing new.
 const LONGEST_INPUT: u32 = 4096;
 
-/// `cargo xtask fuzz [TARGET] --seconds N [--keep]`
+/// What every run of CI spends on a target.
+const SMOKE: Effort = Effort::Seconds(3);
+/// What the long tier gives a target.
+const LONG: Effort = Effort::Executions(10_000_000);
+
+/// How long a target is fuzzed.
+#[derive(Clone, Copy, Debug)]
+enum Effort {
+    Seconds(u64),
+    Executions(u64),
+}
+
+/// `cargo xtask fuzz [TARGET] --seconds N | --executions N [--keep]`
 pub(crate) fn command(mut args: Args) -> Outcome {
-    let seconds: u64 = args.number("--seconds")?.ok_or("fuzz needs --seconds N")?;
+    let effort = match (args.number("--seconds")?, args.number("--executions")?) {
+        (Some(seconds), None) => Effort::Seconds(seconds),
+        (None, Some(executions)) => Effort::Executions(executions),
+        _ => return Err("fuzz needs either --seconds N or --executions N, for each target".to_owned()),
+    };
     let keep = args.flag("--keep");
     let word = args.word();
     args.end()?;
@@ -38,7 +58,8 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     build()?;
     let mut findings = 0;
     for target in targets {
-        let (found, line) = fuzz(target, seconds)?;
+        doing(&format!("fuzzing {target}"));
+        let (found, line) = fuzz(target, effort)?;
         println!("{line}");
         findings += u32::from(found);
         if keep && !found {
@@ -47,6 +68,31 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     }
     println!("fuzz: {findings} targets with findings");
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Every target, as one suite.
+pub(crate) fn suite(tier: Tier) -> Tally {
+    if !run::on_path("c++") {
+        return Tally::skipped("libFuzzer needs a C++ compiler named c++ on PATH");
+    }
+    if let Err(why) = build() {
+        return Tally::failed(why);
+    }
+    let effort = if tier == Tier::Full { LONG } else { SMOKE };
+    let mut tally = Tally::default();
+    for target in TARGETS {
+        doing(&format!("fuzzing {target}"));
+        let start = Instant::now();
+        let verdict = match fuzz(target, effort) {
+            Ok((false, line)) => {
+                tally.facts.push(line);
+                Verdict::Passed
+            }
+            Ok((true, line)) | Err(line) => Verdict::Failed(line),
+        };
+        tally.count(target, verdict, start.elapsed());
+    }
+    tally
 }
 
 fn build() -> Result<(), String> {
@@ -74,7 +120,7 @@ fn collected(target: &str) -> Result<PathBuf, String> {
 }
 
 /// Whether something was found, and a line about it.
-fn fuzz(target: &str, seconds: u64) -> Result<(bool, String), String> {
+fn fuzz(target: &str, effort: Effort) -> Result<(bool, String), String> {
     let collected = collected(target)?;
     let folders = [collected.clone(), run::root().join("fuzz/artifacts"), saved(target)];
     for folder in &folders {
@@ -82,7 +128,10 @@ fn fuzz(target: &str, seconds: u64) -> Result<(bool, String), String> {
     }
     let mut command = program(target);
     command
-        .arg(format!("-max_total_time={seconds}"))
+        .arg(match effort {
+            Effort::Seconds(seconds) => format!("-max_total_time={seconds}"),
+            Effort::Executions(executions) => format!("-runs={executions}"),
+        })
         .arg(format!("-max_len={LONGEST_INPUT}"))
         .args(["-rss_limit_mb=512", "-malloc_limit_mb=128", "-timeout=10", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix=artifacts/{target}-"))

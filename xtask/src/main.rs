@@ -13,7 +13,7 @@
 //! | `progress.rs` | what does a person see while it works? |
 //! | `setup.rs` | which tools are missing, and how do they get here? |
 //! | `check.rs`, `check/` | does the tree follow its own rules? |
-//! | `test.rs`, `report.rs` | which suites are there, and what came of each? |
+//! | `test.rs`, `report.rs`, `results.rs` | which suites are there, what came of each, and of its long tier? |
 //! | `csharp.rs` | how is the .NET side built, formatted and tested? |
 //! | `foreign.rs` | can other clients use our broker? |
 //! | `real.rs`, `real/` | does it hold on a real Apache Kafka? |
@@ -32,6 +32,7 @@ mod leash;
 mod progress;
 mod real;
 mod report;
+mod results;
 mod run;
 mod setup;
 mod sim;
@@ -54,8 +55,8 @@ usage: cargo xtask COMMAND
   bench [NAME]... [--quick] [--json FILE]
                                     measures beside peers and bars (bench --list names them): a table, and JSON rows
   sim --seeds A..B                  runs the simulation of client and broker for the seeds A to B-1
-  fuzz [TARGET] --seconds N [--keep]
-                                    fuzzes every target, or one, N seconds each; --keep saves the smallest corpus
+  fuzz [TARGET] --seconds N | --executions N [--keep]
+                                    fuzzes every target, or one, that long each; --keep saves the smallest corpus
   kafka start [--version 3.9|4] [--brokers N] [--port P]
   kafka stop [--version 3.9|4] [--port P]
   kafka status                      real Apache Kafka on this machine (JDK 17 and Maven; data under target/)

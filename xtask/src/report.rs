@@ -29,6 +29,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: u64,
     pub(crate) failures: Vec<String>,
     pub(crate) reasons: Vec<String>,
+    /// Counts worth keeping: seeds, faults, executions.
+    pub(crate) facts: Vec<String>,
 }
 
 impl Tally {
@@ -49,6 +51,7 @@ impl Tally {
         self.skipped += part.skipped;
         self.failures.extend(part.failures);
         self.reasons.extend(part.reasons);
+        self.facts.extend(part.facts);
     }
 
     /// Counts one named test and prints its line.

@@ -29,6 +29,29 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What the long tier runs, built for speed.
+const FULL: &str = "0..10000";
+
+/// The seeds of the long tier.
+pub(crate) fn full() -> Tally {
+    let mut command = run::cargo();
+    command.args(["test", "--release", "--workspace", "--test", "sim", "--", "--exact", "seeds"]);
+    match run::logged("sim", command.arg("--nocapture").env("PROSODY_SIM_SEEDS", FULL)) {
+        Ok(ran) => {
+            let mut tally = Tally::default();
+            tally.add_cargo_test(&ran.output);
+            let said =
+                ran.output.lines().filter(|line| line.starts_with("sim: ") || line.starts_with("faults "));
+            tally.facts.extend(said.map(str::to_owned));
+            if !ran.ok && tally.failed == 0 {
+                return Tally::failed(ran.tail(40));
+            }
+            tally
+        }
+        Err(why) => Tally::failed(why),
+    }
+}
+
 /// The suite that switches safety checks off, one at a time, in a build of its own.
 pub(crate) fn sabotage(_: Tier) -> Tally {
     let features = ["--features", "sabotage", "--", "--exact"];

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, csharp, foreign, real, run, sim};
+use crate::{Outcome, check, csharp, foreign, fuzz, real, results, run, sim};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,18 @@ pub(crate) struct Suite {
 }
 
 /// Every suite, in the order a run takes them: what fails fastest first.
-const SUITES: &[Suite] = &[
+pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "check",
         about: "format, lints, bans, layers, sizes, docs (the same as `cargo xtask check`)",
         run: |_| check::suite(),
     },
-    Suite { name: "rust", about: "unit, property and integration tests of every crate", run: rust },
+    Suite {
+        name: "rust",
+        about: "unit, property and integration tests of every crate, and simulated runs",
+        run: rust,
+    },
+    Suite { name: "fuzz", about: "every fuzz target for a while", run: fuzz::suite },
     Suite {
         name: "sabotage",
         about: "each safety check switched off, and noticed by the simulation",
@@ -89,7 +94,11 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     for (at, suite) in chosen.iter().enumerate() {
         say(&format!("[{}/{}] {}", at + 1, chosen.len(), suite.name));
         let start = Instant::now();
-        done.push((suite.name, (suite.run)(tier), start.elapsed()));
+        let (tally, took) = ((suite.run)(tier), start.elapsed());
+        if full && tally.failed == 0 {
+            results::write(suite.name, &tally, took)?;
+        }
+        done.push((suite.name, tally, took));
     }
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     Ok(if report::close(&done, strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -97,7 +106,12 @@ pub(crate) fn command(mut args: Args) -> Outcome {
 
 fn rust(tier: Tier) -> Tally {
     doing("cargo test --workspace");
-    cargo_test_in(tier, "rust", &["--workspace"])
+    let mut tally = cargo_test_in(tier, "rust", &["--workspace"]);
+    if tier == Tier::Full {
+        doing("simulated runs");
+        tally.add(sim::full());
+    }
+    tally
 }
 
 /// Runs `cargo test` with these arguments and counts what it says.
