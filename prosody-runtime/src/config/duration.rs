@@ -126,6 +126,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn what_is_written_reads_back(nanos in 0u64..u64::MAX) {
             let duration = Duration::from_nanos(nanos);

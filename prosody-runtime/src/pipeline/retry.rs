@@ -27,6 +27,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn a_wait_doubles_up_to_its_maximum(attempt in 1..200u32, unit in 0.0..1.0f64) {
             let backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_secs(300) };
