@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind};
 use crate::limits::Limits;
 use crate::net::Connector;
+use crate::types::TopicId;
 
 /// Kafka's port where an address names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -75,6 +76,12 @@ impl Client {
     /// could be asked.
     pub async fn partition_count(&self, topic: &str, deadline: Instant) -> Result<usize, Error> {
         Ok(self.cluster.topic(topic, deadline).await?.partitions.len())
+    }
+
+    /// A topic's id as far as it is known now; `None` also where brokers give none (before Kafka 2.8).
+    #[must_use]
+    pub fn topic_id(&self, topic: &str) -> Option<TopicId> {
+        self.cluster.metadata().topic(topic)?.id
     }
 
     /// Ends every connection and task of this client. Open calls fail.
