@@ -45,6 +45,8 @@ counters! {
     tombstones,
     /// Records that came twice in one assignment and were dropped.
     rewound,
+    /// Messages skipped because an earlier owner of their partition had finished them.
+    skipped_finished,
     /// Handlers that were abandoned at the end of a shutdown.
     abandoned,
     /// Commits the group accepted.

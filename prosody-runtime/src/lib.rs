@@ -9,13 +9,14 @@
 //! │ zero-copy  │  filters │ one event of a key at a time │        │ pipeline ▶ your handler │
 //! └────────────┘          └───────────────▲──────────────┘        └───────────┬─────────────┘
 //!                                         └───────── done, retry, unfinished ─┘
-//!                watermark ──▶ offset commit, every CommitInterval and whenever a partition is given up
+//!    watermark, offset map ──▶ offset commit, every CommitInterval and whenever a partition is given up
 //! ```
 //!
 //! Messages of one key of one partition reach the handler one at a time and in order; other keys run at the same time. A
 //! failing message is retried with backoff while its key waits and the others go on. An offset is committed only when
-//! every earlier record of its partition is finished, so nothing is lost when a process dies; what was handled and not
-//! yet committed comes again.
+//! every earlier record of its partition is finished, so nothing is lost when a process dies. The commit also says what
+//! is finished above it: a partition that changes hands in peace repeats nothing, and after a crash only what ended since
+//! the last commit comes again.
 //!
 //! ```
 //! use prosody_runtime::{Client, Context, Handler, HandlerError, Message};

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prosody_base::{Instant, Lane, Task, sabotaged};
-use prosody_wire::TopicPartition;
 use prosody_wire::fetch::StartAt;
 use prosody_wire::group::{AssignedPartition, AssignmentEpoch};
+use prosody_wire::{TopicId, TopicPartition};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::Inner;
+use crate::partition::offset_map::OffsetMap;
 use crate::partition::offsets::Offsets;
 use crate::partition::reader;
 use crate::partition::runtime::Partition;
@@ -70,14 +72,7 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
                 // Two lives of one partition must not run events of one key at the same time.
                 while leaving.changed().await.is_ok() {}
             }
-            let (start, offsets) = match &assigned.committed {
-                Some(committed) => {
-                    let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
-                    let offsets = Offsets::new(offset, leader_epoch.unwrap_or(-1), Some(offset));
-                    (StartAt::Offset { offset, leader_epoch: leader_epoch.unwrap_or(-1) }, offsets)
-                }
-                None => (StartAt::Earliest, Offsets::new(0, -1, Some(0))),
-            };
+            let (start, offsets) = begin(inner.wire.topic_id(&tp.topic), &assigned);
             let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64());
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
             let partition = Partition::new(id, tp.clone(), window, inner.shared.clone());
@@ -92,6 +87,23 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
     let progress = Progress { finished: 0, since: now };
     table.ours.insert(tp, Ours { epoch, partition: None, reader, progress });
     table.publish();
+}
+
+/// Where reading begins, and what is finished from there on.
+fn begin(topic: Option<TopicId>, assigned: &AssignedPartition) -> (StartAt, Offsets) {
+    let Some(committed) = &assigned.committed else {
+        return (StartAt::Earliest, Offsets::new(OffsetMap::empty(topic, 0), -1));
+    };
+    let (offset, leader_epoch) = (committed.offset, committed.leader_epoch.unwrap_or(-1));
+    let map = OffsetMap::decode(&committed.metadata, topic, offset).unwrap_or_else(|why| {
+        warn!(
+            partition = %assigned.tp,
+            offset,
+            "the metadata of a committed offset is ignored, records finished above it may come again: {why}"
+        );
+        OffsetMap::empty(topic, offset)
+    });
+    (StartAt::Offset { offset, leader_epoch }, Offsets::new(map, leader_epoch))
 }
 
 impl Assignments {

@@ -1,5 +1,5 @@
-//! What does the group know of our progress? Watermarks, committed every `CommitInterval` when they changed, and
-//! whenever partitions are given up.
+//! What does the group know of our progress? Watermarks and what is finished above them, committed every
+//! `CommitInterval` when they changed, and whenever partitions are given up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,35 @@ use tracing::{debug, warn};
 
 use super::Inner;
 use crate::error::{Error, ErrorKind};
+use crate::partition::offsets::Snapshot;
 use crate::partition::runtime::Partition;
 
 /// Longest time one periodic commit may take.
 const COMMIT_TIME: Duration = Duration::from_secs(30);
+/// Maps of one commit are this long at most. The coordinator writes a commit as one batch of records, which may have
+/// 1 MiB (`message.max.bytes`); partitions without a map only repeat more.
+const MAX_MAPS: usize = 512 * 1_024;
 /// Longest time between two looks at which partitions went on.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// What one commit says, and who is told of its success.
 #[derive(Default)]
 struct Batch {
+    maps: usize,
     offsets: Vec<CommitOffset>,
-    partitions: Vec<(Arc<Partition>, i64)>,
+    partitions: Vec<(Arc<Partition>, Snapshot)>,
+}
+
+impl Batch {
+    /// The text of a map, or none when the commit holds enough of them.
+    fn room_for(&mut self, map: String) -> String {
+        let with_it = self.maps + map.len();
+        if with_it > MAX_MAPS {
+            return String::new();
+        }
+        self.maps = with_it;
+        map
+    }
 }
 
 /// Commits, one at a time: an older watermark must never arrive after a newer one.
@@ -59,24 +76,25 @@ impl Commits {
     ) -> Result<(), Error> {
         let mut epochs: BTreeMap<AssignmentEpoch, Batch> = BTreeMap::new();
         for (epoch, partition) in partitions {
-            if let Some((offset, leader_epoch)) = partition.uncommitted() {
+            if let Some(snapshot) = partition.uncommitted() {
                 let batch = epochs.entry(epoch).or_default();
+                let metadata = batch.room_for(snapshot.map.encode());
                 batch.offsets.push(CommitOffset {
                     tp: partition.tp().clone(),
-                    offset,
-                    leader_epoch: (leader_epoch >= 0).then_some(leader_epoch),
-                    metadata: String::new(),
+                    offset: snapshot.map.base(),
+                    leader_epoch: (snapshot.leader_epoch >= 0).then_some(snapshot.leader_epoch),
+                    metadata,
                 });
-                batch.partitions.push((partition, offset));
+                batch.partitions.push((partition, snapshot));
             }
         }
         let mut result = Ok(());
-        for (epoch, Batch { offsets, partitions }) in epochs {
-            match self.committer.commit(epoch, offsets).await {
+        for (epoch, Batch { offsets, partitions, .. }) in epochs {
+            match self.commit_some(epoch, offsets).await {
                 Ok(()) => {
                     inner.counters.commits.one();
-                    for (partition, offset) in partitions {
-                        partition.committed(offset);
+                    for (partition, snapshot) in partitions {
+                        partition.committed(snapshot);
                     }
                 }
                 Err(why) => {
@@ -86,6 +104,24 @@ impl Commits {
             }
         }
         result
+    }
+
+    /// Commits; where the broker wants a shorter text than our map, the watermark alone: what is above it may then be
+    /// repeated, but the group goes on.
+    async fn commit_some(
+        &self,
+        epoch: AssignmentEpoch,
+        offsets: Vec<CommitOffset>,
+    ) -> Result<(), CommitError> {
+        match self.committer.commit(epoch, offsets.clone()).await {
+            Err(CommitError::MetadataTooLarge(refused)) => {
+                debug!(count = refused.len(), "the broker finds maps of finished offsets too long");
+                let bare = |one: CommitOffset| CommitOffset { metadata: String::new(), ..one };
+                let again = offsets.into_iter().filter(|one| refused.contains(&one.tp)).map(bare);
+                self.committer.commit(epoch, again.collect()).await
+            }
+            result => result,
+        }
     }
 }
 
@@ -125,4 +161,18 @@ fn error_of(why: &CommitError) -> Error {
         CommitError::Closed => ErrorKind::Closed,
     };
     Error::new(kind, format!("committing offsets: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maps_of_one_commit_fit_into_the_batch_that_the_coordinator_writes() {
+        let mut batch = Batch::default();
+        let longest = "m".repeat(crate::partition::offset_map::MAX_TEXT);
+        let sent: Vec<usize> = (0..1_000).map(|_| batch.room_for(longest.clone()).len()).collect();
+        assert!(sent.iter().sum::<usize>() <= MAX_MAPS && sent[169] > 0 && sent[170] == 0, "{}", sent.len());
+        assert_eq!(batch.room_for("short".to_owned()), "short", "what still fits goes along");
+    }
 }

@@ -64,6 +64,7 @@ struct Inner {
     counters: Arc<Counters>,
     pipeline: Arc<Pipeline>,
     shared: Shared,
+    wire: prosody_wire::Client,
     fetcher: Fetcher,
     assignments: Assignments,
     commits: Commits,

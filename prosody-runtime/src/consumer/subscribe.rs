@@ -64,6 +64,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         counters: Arc::clone(&lasting.counters),
         pipeline,
         shared,
+        wire: lasting.wire.clone(),
         fetcher: Fetcher::new(&lasting.wire, fetch_config(lasting)),
         assignments: Assignments::new(Arc::clone(&lasting.names)),
         commits: Commits::new(group.committer()),

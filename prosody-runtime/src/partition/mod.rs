@@ -2,7 +2,8 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | `offsets.rs` | up to which offset is everything finished? |
+//! | `offsets.rs` | up to which offset is everything finished, and what is finished above it? |
+//! | `offset_map.rs` | how does a commit say what is finished above the watermark? |
 //! | `keys.rs` | which event of a key may run, and which must wait behind it? |
 //! | `window.rs` | which records are in progress, and what may start next? |
 //! | `record.rs` | what does an event keep of the record it came from? |
@@ -10,6 +11,7 @@
 //! | `runtime.rs` | who moves an assigned partition? |
 
 pub(crate) mod keys;
+pub(crate) mod offset_map;
 pub(crate) mod offsets;
 pub(crate) mod reader;
 pub(crate) mod record;

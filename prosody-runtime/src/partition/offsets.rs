@@ -1,12 +1,16 @@
-//! Up to which offset is everything finished?
+//! Up to which offset is everything finished, and what is finished above it? Pure.
 //!
 //! Every fetched record takes part: one that will run is *outstanding* until it is finished, everything else (skipped
 //! records, poison, compacted gaps) only moves the *position*, the next offset to be read. The watermark is the first
-//! outstanding offset, or the position when nothing is outstanding, and it is what a commit says.
+//! outstanding offset, or the position when nothing is outstanding. A commit says the watermark and, as a map, what is
+//! finished above it: everything up to the position that is not outstanding, and of what was not read yet that which
+//! *earlier* owners of the partition had finished.
 
 use std::collections::VecDeque;
 
 use prosody_base::sabotaged;
+
+use super::offset_map::OffsetMap;
 
 /// Proof that an offset was registered, and in which life of the log. A completion from before a reset of the
 /// position never finishes a record that was read after it, though their offsets may be equal.
@@ -22,6 +26,26 @@ impl Ticket {
     pub(crate) fn offset(self) -> i64 {
         self.offset
     }
+}
+
+/// What becomes of a record that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// It runs.
+    Runs(Ticket),
+    /// It was seen in this assignment and must not run again.
+    Seen,
+    /// An earlier owner has finished it.
+    Finished,
+}
+
+/// What a commit says; all of it is true of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// The watermark, and what is finished above it.
+    pub(crate) map: OffsetMap,
+    /// Leader epoch of the newest record below the watermark; −1 when unknown.
+    pub(crate) leader_epoch: i32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +65,24 @@ pub(crate) struct Offsets {
     done_epoch: i32,
     /// Ascending. As long as what runs, waits and is looked ahead at, which are all bounded.
     outstanding: VecDeque<Outstanding>,
+    /// What earlier owners finished. Counts from the position on.
+    earlier: OffsetMap,
     /// What the group knows.
-    committed: Option<i64>,
+    committed: OffsetMap,
 }
 
 impl Offsets {
-    /// Reading starts at `position`; `committed` says what the group already knows.
-    pub(crate) fn new(position: i64, leader_epoch: i32, committed: Option<i64>) -> Offsets {
-        let (read_epoch, done_epoch) = (leader_epoch, leader_epoch);
-        Offsets { life: 0, position, read_epoch, done_epoch, outstanding: VecDeque::new(), committed }
+    /// Reading starts where the group stands, with what earlier owners finished above.
+    pub(crate) fn new(committed: OffsetMap, leader_epoch: i32) -> Offsets {
+        Offsets {
+            life: 0,
+            position: committed.base(),
+            read_epoch: leader_epoch,
+            done_epoch: leader_epoch,
+            outstanding: VecDeque::new(),
+            earlier: committed.clone(),
+            committed,
+        }
     }
 
     /// The next offset to be read; smaller ones were seen in this assignment.
@@ -58,20 +91,26 @@ impl Offsets {
         self.position
     }
 
-    /// Registers a record that will run. `None` when its offset was seen before: it must not run again.
-    pub(crate) fn register(&mut self, offset: i64, leader_epoch: i32) -> Option<Ticket> {
+    /// Registers a record that will run unless it was seen or finished before.
+    pub(crate) fn register(&mut self, offset: i64, leader_epoch: i32) -> Registered {
         if offset < self.position && !sabotaged("rewind-guard") {
-            return None;
+            return Registered::Seen;
+        }
+        self.distrust(leader_epoch);
+        if self.earlier.contains(offset) {
+            self.pass(offset.saturating_add(1), leader_epoch);
+            return Registered::Finished;
         }
         let ticket = Ticket { life: self.life, offset };
         self.outstanding.push_back(Outstanding { ticket, leader_epoch });
         self.pass(offset.saturating_add(1), leader_epoch);
-        Some(ticket)
+        Registered::Runs(ticket)
     }
 
     /// Everything below `position` was read, and what is not registered needs no work.
     pub(crate) fn pass(&mut self, position: i64, leader_epoch: i32) {
         if position > self.position {
+            self.distrust(leader_epoch);
             self.position = position;
             self.read_epoch = self.read_epoch.max(leader_epoch);
             self.settle();
@@ -95,12 +134,14 @@ impl Offsets {
     }
 
     /// The log is not what it was, or what we wanted is gone: reading goes on at `position`. Outstanding records from
-    /// there on belong to a log that no longer exists; their completions will count for nothing.
+    /// there on belong to a log that no longer exists; their completions will count for nothing. What earlier owners
+    /// finished there belongs to it, too.
     pub(crate) fn reset(&mut self, position: i64, leader_epoch: i32) {
         self.life = self.life.wrapping_add(1);
         while self.outstanding.back().is_some_and(|entry| entry.ticket.offset >= position) {
             self.outstanding.pop_back();
         }
+        self.earlier.cut(position);
         self.position = position;
         self.read_epoch = leader_epoch;
         self.settle();
@@ -114,20 +155,43 @@ impl Offsets {
         self.outstanding.front().map_or(self.position, |entry| entry.ticket.offset)
     }
 
-    /// What to commit: watermark and leader epoch, unless the group knows it.
-    pub(crate) fn uncommitted(&self) -> Option<(i64, i32)> {
-        let watermark = self.watermark();
-        (self.committed != Some(watermark)).then_some((watermark, self.done_epoch))
+    /// What to commit, unless the group knows it.
+    pub(crate) fn uncommitted(&self) -> Option<Snapshot> {
+        let map = self.map();
+        (map != self.committed).then_some(Snapshot { map, leader_epoch: self.done_epoch })
     }
 
-    /// The group knows `watermark` now.
-    pub(crate) fn committed(&mut self, watermark: i64) {
-        self.committed = Some(watermark);
+    /// The group knows this now, or as much of it as it wants to know.
+    pub(crate) fn committed(&mut self, snapshot: Snapshot) {
+        self.committed = snapshot.map;
     }
 
     /// Records that are registered and not finished.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.len()
+    }
+
+    /// Watermark and what is finished above it, of one moment.
+    fn map(&self) -> OffsetMap {
+        let mut at = self.watermark();
+        let mut map = OffsetMap::empty(self.earlier.topic(), at);
+        for entry in &self.outstanding {
+            map.add(at..entry.ticket.offset, self.read_epoch);
+            at = at.max(entry.ticket.offset.saturating_add(1));
+        }
+        map.add(at..self.position, self.read_epoch);
+        for run in self.earlier.from(self.position) {
+            map.add(run, self.earlier.epoch());
+        }
+        map
+    }
+
+    /// A record at the position has this leader epoch. Epochs grow along a log, so when it is newer than everything the
+    /// earlier owner had read, that owner did not read this record but one that was truncated away since.
+    fn distrust(&mut self, leader_epoch: i32) {
+        if leader_epoch > self.earlier.epoch() && self.earlier.end() > self.position {
+            self.earlier.cut(self.position);
+        }
     }
 
     fn settle(&mut self) {
@@ -138,104 +202,5 @@ impl Offsets {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn a_completion_from_before_a_reset_does_not_finish_the_new_record_of_its_offset() {
-        // A log was truncated to 5 while record 7 ran; the new record 7 must not count as done when the old one ends.
-        let mut offsets = Offsets::new(5, 1, Some(5));
-        let old = offsets.register(7, 1).unwrap();
-        offsets.reset(5, 2);
-        let new = offsets.register(7, 2).unwrap();
-        assert!(!offsets.complete(old));
-        assert_eq!(offsets.watermark(), 7);
-        assert!(offsets.complete(new));
-        assert_eq!(offsets.uncommitted(), Some((8, 2)));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Register { gap: u8, epoch: u8 },
-        Pass { gap: u8 },
-        Rewind { back: u8 },
-        Complete { which: prop::sample::Index },
-        Commit,
-        Reset { to: u8 },
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            6 => (0..4u8, 0..2u8).prop_map(|(gap, epoch)| Step::Register { gap, epoch }),
-            2 => (0..6u8).prop_map(|gap| Step::Pass { gap }),
-            1 => (1..9u8).prop_map(|back| Step::Rewind { back }),
-            6 => any::<prop::sample::Index>().prop_map(|which| Step::Complete { which }),
-            1 => Just(Step::Commit),
-            1 => any::<u8>().prop_map(|to| Step::Reset { to }),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-        /// The model keeps every record that was ever registered in a map, finished or not.
-        #[test]
-        fn the_watermark_is_the_first_offset_that_is_not_finished(steps in prop::collection::vec(step(), 0..120)) {
-            let mut offsets = Offsets::new(100, 0, None);
-            let (mut position, mut epoch) = (100i64, 0i32);
-            let mut unfinished: BTreeMap<i64, Ticket> = BTreeMap::new();
-            let mut stale: Vec<Ticket> = Vec::new();
-            let mut committed = None;
-            for step in steps {
-                match step {
-                    Step::Register { gap, epoch: grown } => {
-                        epoch += i32::from(grown);
-                        let offset = position + i64::from(gap);
-                        let ticket = offsets.register(offset, epoch).expect("a new offset");
-                        unfinished.insert(offset, ticket);
-                        position = offset + 1;
-                    }
-                    Step::Pass { gap } => {
-                        position += i64::from(gap);
-                        offsets.pass(position, epoch);
-                    }
-                    Step::Rewind { back } => {
-                        prop_assert_eq!(offsets.register(position - i64::from(back), epoch), None);
-                        offsets.pass(position - i64::from(back), epoch);
-                    }
-                    Step::Complete { which } => {
-                        let tickets: Vec<Ticket> = unfinished.values().copied().chain(stale.clone()).collect();
-                        if !tickets.is_empty() {
-                            let ticket = tickets[which.index(tickets.len())];
-                            let known = unfinished.get(&ticket.offset()) == Some(&ticket);
-                            prop_assert_eq!(offsets.complete(ticket), known);
-                            if known {
-                                unfinished.remove(&ticket.offset());
-                                stale.push(ticket);
-                            }
-                        }
-                    }
-                    Step::Commit => {
-                        if let Some((watermark, _)) = offsets.uncommitted() {
-                            offsets.committed(watermark);
-                            committed = Some(watermark);
-                        }
-                    }
-                    Step::Reset { to } => {
-                        position = i64::from(to);
-                        stale.extend(unfinished.split_off(&position).into_values());
-                        offsets.reset(position, epoch);
-                    }
-                }
-                let expected = unfinished.keys().next().copied().unwrap_or(position);
-                prop_assert_eq!(offsets.watermark(), expected);
-                prop_assert_eq!(offsets.position(), position);
-                prop_assert_eq!(offsets.outstanding(), unfinished.len());
-                prop_assert_eq!(offsets.uncommitted().map(|(at, _)| at), Some(expected).filter(|at| committed != Some(*at)));
-                prop_assert!(offsets.done_epoch <= epoch);
-            }
-        }
-    }
-}
+#[path = "offsets_tests.rs"]
+mod tests;

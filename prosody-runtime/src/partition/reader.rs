@@ -68,8 +68,9 @@ async fn take(partition: &Arc<Partition>, batch: &Batch, pipeline: &Pipeline, ch
         }
         // The batch's own end: compacted records at its tail have no successor to be seen from.
         let at = position.unwrap_or_else(|| batch.header().last_offset.saturating_add(1));
-        let seen = partition.push(chunk, at, leader_epoch);
-        pipeline.counters.rewound.add(seen as u64);
+        let dropped = partition.push(chunk, at, leader_epoch);
+        pipeline.counters.rewound.add(dropped.seen as u64);
+        pipeline.counters.skipped_finished.add(dropped.finished as u64);
         if position.is_none() {
             return;
         }

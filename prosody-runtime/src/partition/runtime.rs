@@ -9,8 +9,9 @@ use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
 use super::keys::KeySlot;
+use super::offsets::Snapshot;
 use super::record::{Event, Record};
-use super::window::{Admitted, Ending, Phase, Window};
+use super::window::{Admitted, Dropped, Ending, Phase, Window};
 use crate::pipeline::Verdict;
 use crate::schedule::gate::{Gate, Ready, Running, Wake};
 use crate::schedule::retries::Retries;
@@ -90,16 +91,16 @@ impl Partition {
         records: &mut Vec<Record>,
         position: i64,
         leader_epoch: i32,
-    ) -> usize {
+    ) -> Dropped {
         let mut admitted = Vec::new();
-        let (seen, wake) = {
+        let (dropped, wake) = {
             let mut core = self.lock();
-            let seen = core.window.push(records, position, leader_epoch);
+            let dropped = core.window.push(records, position, leader_epoch);
             core.window.admit(&mut admitted);
-            (seen, self.hand_out(&mut admitted))
+            (dropped, self.hand_out(&mut admitted))
         };
         self.shared.gate.wake(wake);
-        seen
+        dropped
     }
 
     /// The log moved under us: see [`Window::reset`].
@@ -195,14 +196,14 @@ impl Partition {
         names.collect()
     }
 
-    /// What to commit, unless the group knows it: watermark and leader epoch.
-    pub(crate) fn uncommitted(&self) -> Option<(i64, i32)> {
+    /// What to commit, unless the group knows it.
+    pub(crate) fn uncommitted(&self) -> Option<Snapshot> {
         self.lock().window.offsets().uncommitted()
     }
 
-    /// The group knows `watermark`.
-    pub(crate) fn committed(&self, watermark: i64) {
-        self.lock().window.offsets_mut().committed(watermark);
+    /// See [`Offsets::committed`](super::offsets::Offsets::committed).
+    pub(crate) fn committed(&self, snapshot: Snapshot) {
+        self.lock().window.offsets_mut().committed(snapshot);
     }
 
     /// See [`Window::age`].

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use prosody_base::sabotaged;
 
 use super::keys::{KeySlot, Keys, Offered, hash};
-use super::offsets::{Offsets, Ticket};
+use super::offsets::{Offsets, Registered, Ticket};
 use super::record::{Event, Record};
 
 /// Records read ahead of what is in progress: prepared, or parked behind a full key.
@@ -38,6 +38,15 @@ pub(crate) enum Ending {
     Done,
     /// It must run again, here after a restart or at the next owner.
     Unfinished,
+}
+
+/// Records that were read and do not run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// Seen before in this assignment.
+    pub(crate) seen: usize,
+    /// Finished by an earlier owner of the partition.
+    pub(crate) finished: usize,
 }
 
 /// An event that may run now.
@@ -122,17 +131,20 @@ impl Window {
     }
 
     /// Takes what was read next: the records that may run, in order, and the position behind everything read, which
-    /// includes what was skipped. Empties `records`; returns how many were seen before and dropped.
-    pub(crate) fn push(&mut self, records: &mut Vec<Record>, position: i64, leader_epoch: i32) -> usize {
-        let mut seen = 0;
+    /// includes what was skipped. Empties `records`; returns how many of them do not run.
+    pub(crate) fn push(&mut self, records: &mut Vec<Record>, position: i64, leader_epoch: i32) -> Dropped {
+        let mut dropped = Dropped::default();
         for record in records.drain(..) {
             match self.offsets.register(record.offset, record.leader_epoch) {
-                Some(ticket) => self.prepared.push_back(Event { ticket, record, failures: 0, old: false }),
-                None => seen += 1,
+                Registered::Runs(ticket) => {
+                    self.prepared.push_back(Event { ticket, record, failures: 0, old: false });
+                }
+                Registered::Seen => dropped.seen += 1,
+                Registered::Finished => dropped.finished += 1,
             }
         }
         self.offsets.pass(position, leader_epoch);
-        seen
+        dropped
     }
 
     /// Moves prepared records into the key queues while there is room, and adds to `out` those that may run.
@@ -225,6 +237,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::offset_map::OffsetMap;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -244,14 +257,14 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn every_record_runs_once_in_order_of_its_key_within_the_bounds(
             max in 1..20usize,
             steps in prop::collection::vec(step(), 0..200),
         ) {
-            let mut window = Window::new(Offsets::new(0, 0, Some(0)), max, 7);
+            let mut window = Window::new(Offsets::new(OffsetMap::empty(None, 0), 0), max, 7);
             let mut next = 0i64;
             let mut last: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
             let (mut out, mut ready, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
@@ -266,7 +279,7 @@ mod tests {
                             }
                             next += 1;
                         }
-                        prop_assert_eq!(window.push(&mut records, next, 0), 0);
+                        prop_assert_eq!(window.push(&mut records, next, 0), Dropped::default());
                         window.admit(&mut ready);
                     }
                     Step::Finish(which) if !out.is_empty() => {
@@ -298,7 +311,7 @@ mod tests {
     }
 
     fn filled(records: usize) -> (Window, Vec<Admitted>) {
-        let mut window = Window::new(Offsets::new(0, 0, Some(0)), 64, 7);
+        let mut window = Window::new(Offsets::new(OffsetMap::empty(None, 0), 0), 64, 7);
         let mut out = Vec::new();
         let mut batch =
             (0..records).map(|at| Record::test(at as i64, &format!("k{}", at % 3), Some("1"))).collect();
@@ -310,7 +323,7 @@ mod tests {
     #[test]
     fn what_waits_long_lets_go_of_its_batch() {
         let (batch, mut out) = (bytes::Bytes::from(vec![b'k'; 10_000]), Vec::new());
-        let mut window = Window::new(Offsets::new(0, 0, Some(0)), 64, 7);
+        let mut window = Window::new(Offsets::new(OffsetMap::empty(None, 0), 0), 64, 7);
         let mut records = (0..600).map(|at| Record::in_batch(at, &batch)).collect();
         window.push(&mut records, 600, 0);
         window.admit(&mut out);
@@ -345,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_hot_key_holds_an_eighth_of_the_window_and_others_pass_it() {
-        let mut window = Window::new(Offsets::new(0, 0, Some(0)), 64, 7);
+        let mut window = Window::new(Offsets::new(OffsetMap::empty(None, 0), 0), 64, 7);
         let mut out = Vec::new();
         let mut batch: Vec<Record> = (0..200).map(|at| Record::test(at, "hot", Some("1"))).collect();
         batch.extend((200..220).map(|at| Record::test(at, &format!("k{at}"), Some("1"))));

@@ -14,6 +14,7 @@
 mod delivery;
 mod failures;
 mod filters;
+mod handover;
 mod lifecycle;
 mod shutdown;
 mod threads;

@@ -70,6 +70,12 @@ impl World {
         group.offsets.get(&(Arc::from("t"), partition)).map(|committed| committed.offset)
     }
 
+    /// The text that was committed with the offset of a partition of topic `t`.
+    pub fn metadata(&self, partition: i32) -> String {
+        let group = self.cluster.group("g").unwrap();
+        group.offsets[&(Arc::from("t"), partition)].metadata.clone()
+    }
+
     /// Sum of what was committed for all partitions of topic `t`.
     pub fn committed_sum(&self) -> i64 {
         (0..self.cluster.partitions("t").unwrap()).filter_map(|partition| self.committed(partition)).sum()
