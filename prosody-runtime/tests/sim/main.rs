@@ -112,14 +112,20 @@ fn seeds() {
 
 #[test]
 fn without_faults_nothing_is_handled_twice() {
-    let mut broken = Vec::new();
+    let (mut broken, mut moves) = (Vec::new(), BTreeMap::new());
     run_all(0..20, Plan::quiet, |report| {
+        for (kind, times) in &report.struck {
+            *moves.entry(*kind).or_insert(0) += times;
+        }
         if report.repeated > 0 || !report.violations.is_empty() {
             println!("{report}");
             broken.push(report.seed);
         }
     });
     assert!(broken.is_empty(), "quiet seeds with duplicates or broken promises: {broken:?}");
+    for kind in ["join", "leave"] {
+        assert!(moves.get(kind).is_some_and(|times| *times > 0), "no {kind}: it proves nothing");
+    }
 }
 
 #[test]

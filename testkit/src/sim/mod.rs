@@ -20,6 +20,13 @@ pub const RECORDS: u64 = 500;
 pub const MIN_FAULTS: u64 = 6;
 /// Faults of a run, at most.
 pub const MAX_FAULTS: u64 = 14;
+/// Graceful joins and leaves of a run without faults, at least.
+pub const MIN_MOVES: u64 = 4;
+/// Graceful joins and leaves of a run without faults, at most.
+pub const MAX_MOVES: u64 = 8;
+/// Longest work of a handler in a run without faults. Long enough that several records of a partition run at once and
+/// end out of order; short enough that it ends well within a drain.
+pub const LONG_WORK: Duration = Duration::from_secs(2);
 /// Time over which records are produced and faults strike.
 pub const STORM: Duration = Duration::from_secs(30);
 
@@ -55,7 +62,7 @@ pub enum Fault {
         /// The new coordinator.
         to: i32,
     },
-    /// A member joins: a rebalance.
+    /// A member joins: a rebalance. This and [`Leave`](Fault::Leave) are no faults but may repeat nothing.
     Join,
     /// A member leaves in peace: drain, commit, leave.
     Leave,
@@ -144,7 +151,7 @@ impl Plan {
     /// The plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Plan {
-        let mut plan = Plan::quiet(seed);
+        let mut plan = Plan::calm(seed);
         let rng = Rng::seeded(seed);
         let count = MIN_FAULTS + rng.below(MAX_FAULTS - MIN_FAULTS + 1);
         for _ in 0..count {
@@ -155,9 +162,22 @@ impl Plan {
         plan
     }
 
-    /// The same run without faults: nothing may be handled twice in it.
+    /// A run without faults: members come and go in peace while handlers end out of order. Nothing may be handled twice
+    /// in it.
     #[must_use]
     pub fn quiet(seed: u64) -> Plan {
+        let mut plan = Plan { work: LONG_WORK, ..Plan::calm(seed) };
+        let rng = Rng::seeded(seed);
+        for _ in 0..MIN_MOVES + rng.below(MAX_MOVES - MIN_MOVES + 1) {
+            let at = STORM.mul_f64(rng.unit());
+            plan.faults.push((at, if rng.below(2) == 0 { Fault::Join } else { Fault::Leave }));
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// The world of a seed, in which nothing happens.
+    fn calm(seed: u64) -> Plan {
         let rng = Rng::seeded(seed ^ 0x5EED);
         Plan {
             seed,
@@ -221,5 +241,17 @@ mod tests {
             seen.extend(plan.faults.iter().map(|(_, fault)| fault.kind()));
         }
         assert_eq!(seen, Fault::KINDS.into_iter().collect());
+    }
+
+    #[test]
+    fn in_a_quiet_run_members_only_come_and_go() {
+        for seed in 0..50 {
+            let plan = Plan::quiet(seed);
+            assert!(plan.faults.len() >= 4, "{plan}");
+            assert!(
+                plan.faults.iter().all(|(_, fault)| matches!(fault, Fault::Join | Fault::Leave)),
+                "{plan}"
+            );
+        }
     }
 }
