@@ -3,6 +3,8 @@
 //! Used by the fuzzers, and by `prosody-wire/tests/corpus.rs`, which replays the saved corpus as an ordinary test. Every
 //! target returns a short name of its outcome, so that the replay can tell whether all of them are still reached.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use prosody_wire::batch::{
     BatchErrorKind, BatchLimits, Batches, BufferPool, Compression, Compressor, DecompressError, Decompressor,
@@ -183,9 +185,23 @@ fn repaired(data: &[u8], compress: bool) -> Vec<u8> {
     out
 }
 
+thread_local! {
+    /// Kept from input to input, as connections keep theirs from batch to batch: damaged data must leave nothing behind.
+    static KEPT: RefCell<(Compressor, Decompressor)> =
+        RefCell::new((Compressor::new(), Decompressor::new(BufferPool::new(4 << 20))));
+}
+
 /// Compressed data; then the same bytes as plain ones, which must come back.
 fn decompression(codec: Compression, data: &[u8]) -> String {
-    let mut decompressor = Decompressor::new(BufferPool::new(0));
+    KEPT.with_borrow_mut(|(compressor, decompressor)| both_ways(codec, data, compressor, decompressor))
+}
+
+fn both_ways(
+    codec: Compression,
+    data: &[u8],
+    compressor: &mut Compressor,
+    decompressor: &mut Decompressor,
+) -> String {
     let outcome = match decompressor.decompress(codec, data, OUTPUT) {
         Ok(plain) => {
             assert!(plain.len() <= OUTPUT);
@@ -195,7 +211,7 @@ fn decompression(codec: Compression, data: &[u8]) -> String {
         Err(error) => variant(&error),
     };
     let mut compressed = BufferPool::new(0).take(0);
-    Compressor::new().compress(codec, data, &mut compressed).expect("memory");
+    compressor.compress(codec, data, &mut compressed).expect("memory");
     let plain = decompressor.decompress(codec, compressed.written(), OUTPUT.max(data.len()));
     assert_eq!(plain.as_deref(), Ok(data));
     outcome
