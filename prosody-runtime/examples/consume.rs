@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example consume -- --bootstrap localhost:9092 --group g --topic t [--max N] [--work-ms N]`
 //!
-//! Ends after `--max` messages, or gracefully on SIGTERM or Ctrl-C. Anything else is configured by `PROSODY_…` variables.
+//! `running` in a line is the number of handlers that were at work as this one ended, itself among them. Ends after `--max` messages, or gracefully on SIGTERM or Ctrl-C. Anything else is configured by `PROSODY_…` variables.
 #![allow(
     clippy::disallowed_methods,
     reason = "an example owns its process: its runtime, its clock, its tasks"
@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message};
@@ -23,16 +24,21 @@ mod args;
 struct Print {
     work: Duration,
     handled: mpsc::Sender<()>,
+    running: AtomicUsize,
 }
 
 impl Handler for Print {
     async fn on_message(&self, _context: Context, message: Message) -> Result<(), HandlerError> {
+        self.running.fetch_add(1, Ordering::Relaxed);
         if !self.work.is_zero() {
             tokio::time::sleep(self.work).await;
         }
         let (topic, partition, offset, key) =
             (message.topic(), message.partition(), message.offset(), message.key());
-        say(&json!({"topic": topic, "partition": partition, "offset": offset, "key": key}))?;
+        let running = self.running.fetch_sub(1, Ordering::Relaxed);
+        say(
+            &json!({"topic": topic, "partition": partition, "offset": offset, "key": key, "running": running}),
+        )?;
         // Nobody counts any more while we stop; the message is handled all the same.
         let _ = self.handled.send(()).await;
         Ok(())
@@ -55,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let following = tokio::spawn(follow(client.assignment()));
     let (handled, mut count) = mpsc::channel(1_024);
-    client.subscribe(Print { work, handled }).await?;
+    client.subscribe(Print { work, handled, running: AtomicUsize::new(0) }).await?;
     let counting = async {
         for _ in 0..max {
             if count.recv().await.is_none() {

@@ -25,6 +25,8 @@ const RECORDS: usize = 100_000;
 const KEYS: usize = 1_000;
 /// An event of fate happens only while at least this many records are still unread.
 const UNREAD: usize = 10_000;
+/// And only while the members it strikes have at least this many handlers at work.
+const RUNNING: i64 = 16;
 /// A killed member is missed after one session: the shortest that a broker accepts keeps the suite short.
 const SHORTEST_SESSION: &str = "6s";
 /// Long enough that a restart of the broker costs nobody its partitions.
@@ -190,10 +192,11 @@ fn join_and_leave(stage: &mut Stage) -> Result<(), String> {
     let (first, second) = (members.join()?, members.join()?);
     members.wait_handled(RECORDS / 10, PATIENCE)?;
     both_work(&members, &[first, second])?;
+    at_work(&members, &[first, second], &stored)?;
     let third = members.join()?;
     members.wait_handled(RECORDS * 4 / 10, PATIENCE)?;
     both_work(&members, &[first, second, third])?;
-    unread(&members, &stored)?;
+    at_work(&members, &[first], &stored)?;
     members.leave(first)?;
     // Nobody died: a clean handover repeats nothing.
     stage.finish(topic, &stored, &mut members, 0)
@@ -206,7 +209,7 @@ fn kill(stage: &mut Stage) -> Result<(), String> {
     let (first, second) = (members.join()?, members.join()?);
     members.wait_handled(RECORDS / 5, PATIENCE)?;
     both_work(&members, &[first, second])?;
-    unread(&members, &stored)?;
+    at_work(&members, &[second], &stored)?;
     members.kill(second);
     stage.finish(topic, &stored, &mut members, UNCOMMITTED)
 }
@@ -218,7 +221,7 @@ fn restart(stage: &mut Stage) -> Result<(), String> {
     let both = [members.join()?, members.join()?];
     members.wait_handled(RECORDS / 5, PATIENCE)?;
     both_work(&members, &both)?;
-    unread(&members, &stored)?;
+    at_work(&members, &both, &stored)?;
     stage.cluster.stop_broker(0);
     stage.cluster.start_broker(0)?;
     // Nobody was away for a session: everybody keeps its partitions, and commits go on.
@@ -231,8 +234,8 @@ fn resume(stage: &mut Stage) -> Result<(), String> {
     let mut members = stage.members(topic, DEFAULT_SESSION)?;
     let first = members.join()?;
     members.wait_handled(RECORDS / 5, PATIENCE)?;
+    at_work(&members, &[first], &stored)?;
     members.leave(first)?;
-    unread(&members, &stored)?;
     members.join()?;
     stage.finish(topic, &stored, &mut members, 0)
 }
@@ -243,7 +246,11 @@ fn both_work(members: &Members, numbers: &[usize]) -> Result<(), String> {
     })
 }
 
-fn unread(members: &Members, stored: &[Stored]) -> Result<(), String> {
+/// An event of fate counts only in the middle of work: the members it strikes are busy, and much is unread.
+fn at_work(members: &Members, numbers: &[usize], stored: &[Stored]) -> Result<(), String> {
+    members::wait(PATIENCE, &format!("{RUNNING} handlers at work in each member"), || {
+        numbers.iter().all(|number| members.running(*number) >= RUNNING)
+    })?;
     match stored.len().saturating_sub(members.handled()) {
         left if left >= UNREAD => Ok(()),
         left => Err(format!("only {left} records are unread: the event would come too late to count")),

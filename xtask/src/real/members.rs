@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ struct Member {
     process: Option<Leashed>,
     reader: Option<JoinHandle<()>>,
     assigned: Arc<Mutex<BTreeSet<i64>>>,
+    /// Handlers at work, as its last line says.
+    running: Arc<AtomicI64>,
 }
 
 impl Members {
@@ -84,15 +87,22 @@ impl Members {
         let pipe = process.child().stdout.take().ok_or("the pipe was just asked for")?;
         let (handled, assigned) = (Arc::clone(&self.said), Arc::<Mutex<BTreeSet<i64>>>::default());
         let partitions = Arc::clone(&assigned);
+        let running = Arc::<AtomicI64>::default();
+        let at_work = Arc::clone(&running);
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                match serde_json::from_str(&line) {
-                    Ok(value) => note(number, &value, &handled, &partitions),
+                match serde_json::from_str::<Value>(&line) {
+                    Ok(value) => {
+                        if let Some(running) = value.get("running").and_then(Value::as_i64) {
+                            at_work.store(running, Ordering::Relaxed);
+                        }
+                        note(number, &value, &handled, &partitions);
+                    }
                     Err(problem) => eprintln!("member {number} printed `{line}`: {problem}"),
                 }
             }
         });
-        self.members.push(Member { process: Some(process), reader: Some(reader), assigned });
+        self.members.push(Member { process: Some(process), reader: Some(reader), assigned, running });
         Ok(number)
     }
 
@@ -135,6 +145,11 @@ impl Members {
         self.members
             .get(number)
             .map_or(0, |member| member.assigned.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+
+    /// How many handlers a member had at work when it last said so.
+    pub(crate) fn running(&self, number: usize) -> i64 {
+        self.members.get(number).map_or(0, |member| member.running.load(Ordering::Relaxed))
     }
 
     /// Waits until `enough` records were handled; a member that ends by itself is an error.
