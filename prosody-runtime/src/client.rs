@@ -164,7 +164,7 @@ impl Client {
             partition: None,
             key: Some(key.as_bytes()),
             value: Some(payload),
-            headers: &[(SOURCE_SYSTEM, self.source_system().as_bytes())],
+            headers: &[(SOURCE_SYSTEM.as_bytes(), Some(self.source_system().as_bytes()))],
             timestamp: None,
         };
         let deadline = lasting.config.send_timeout.map(|timeout| lasting.doors.clock.now() + timeout);

@@ -34,7 +34,7 @@ async fn a_record_arrives_as_it_was_sent() {
             partition: None,
             key: Some(b"123456789"),
             value: Some(&value),
-            headers: &[("a", b"1"), ("b", b""), ("a", b"2")],
+            headers: &[(b"a", Some(b"1")), (b"b", Some(b"")), (b"a", Some(b"2")), (b"\xff", None)],
             timestamp: Some(1_700_000_000_123),
         };
         let delivery = producer.send(sent, None).await.unwrap();
@@ -47,8 +47,9 @@ async fn a_record_arrives_as_it_was_sent() {
         assert_eq!(log[0].key.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(log[0].value.as_deref(), Some(&value[..]));
         assert_eq!(log[0].timestamp, 1_700_000_000_123);
-        let header = |key: &'static str, value: &'static str| (Bytes::from(key), Some(Bytes::from(value)));
-        assert_eq!(log[0].headers, [header("a", "1"), header("b", ""), header("a", "2")]);
+        let header = |key: &'static [u8], value: Option<&'static str>| (Bytes::from(key), value.map(Bytes::from));
+        let headers = [header(b"a", Some("1")), header(b"b", Some("")), header(b"a", Some("2"))];
+        assert_eq!(log[0].headers, [headers.as_slice(), &[header(b"\xff", None)]].concat());
         let tombstone = OutgoingRecord { value: None, headers: &[], ..sent };
         assert_eq!(producer.send(tombstone, None).await.unwrap().offset, 1);
         assert_eq!(world.cluster.log("t", partition)[1].value, None);

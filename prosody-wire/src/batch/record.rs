@@ -125,6 +125,13 @@ impl<'a> RecordView<'a> {
         Headers { cursor: Cursor::new(self.fields.headers), left: self.fields.header_count }
     }
 
+    /// The headers as they lie in the batch, for [`Headers::read_from`], and their number.
+    #[must_use]
+    #[inline]
+    pub fn raw_headers(&self) -> (&'a [u8], u32) {
+        (self.fields.headers, self.fields.header_count)
+    }
+
     /// Where its parts lie in the batch.
     #[must_use]
     #[inline]
@@ -215,6 +222,13 @@ pub struct HeaderView<'a> {
 }
 
 impl<'a> Headers<'a> {
+    /// The headers of a record that was let go: what [`RecordView::raw_headers`] returned, or a copy. Other bytes end
+    /// the iteration early.
+    #[must_use]
+    pub fn read_from(raw: &'a [u8], count: u32) -> Headers<'a> {
+        Headers { cursor: Cursor::new(raw), left: count }
+    }
+
     /// The value of the last header with this key: the one that counts where only one is expected.
     #[must_use]
     pub fn last(&self, key: &str) -> Option<&'a [u8]> {

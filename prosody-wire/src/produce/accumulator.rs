@@ -303,8 +303,8 @@ impl Accumulator {
     /// Sends a record that waited; its slot learns where it went.
     fn admit(&mut self, record: OwnedRecord) {
         let slot = Arc::clone(&record.slot);
-        let borrowed: Vec<(&str, &[u8])> =
-            record.headers.iter().map(|(key, value)| (key.as_str(), value.as_slice())).collect();
+        let borrowed: Vec<(&[u8], Option<&[u8]>)> =
+            record.headers.iter().map(|(key, value)| (key.as_slice(), value.as_deref())).collect();
         let view = OutgoingRecord {
             topic: &record.topic,
             partition: record.partition,

@@ -18,8 +18,8 @@ pub struct OutgoingRecord<'a> {
     pub key: Option<&'a [u8]>,
     /// The value; `None` is a null value (a tombstone).
     pub value: Option<&'a [u8]>,
-    /// Headers in order; keys may repeat.
-    pub headers: &'a [(&'a str, &'a [u8])],
+    /// Headers in order; keys may repeat. Brokers take any bytes as a key, and a null value.
+    pub headers: &'a [(&'a [u8], Option<&'a [u8]>)],
     /// Milliseconds since 1970; `None` is the time of the call.
     pub timestamp: Option<i64>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct OwnedRecord {
     pub(super) partition: Option<i32>,
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
-    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub(super) headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub(super) timestamp: i64,
     pub(super) deadline: Option<Instant>,
     pub(super) size: usize,
@@ -50,7 +50,7 @@ impl OwnedRecord {
             partition: record.partition,
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect(),
+            headers: record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect(),
             timestamp,
             deadline,
             size,
@@ -60,7 +60,7 @@ impl OwnedRecord {
 }
 
 pub(super) fn headers<'a>(
-    headers: &'a [(&'a str, &'a [u8])],
+    headers: &'a [(&'a [u8], Option<&'a [u8]>)],
 ) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone {
-    headers.iter().map(|(key, value)| (key.as_bytes(), Some(*value)))
+    headers.iter().copied()
 }
