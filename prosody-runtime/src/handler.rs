@@ -128,6 +128,10 @@ impl HandlerError {
         &self.text
     }
 
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(crate) fn is_unreadable(&self) -> bool {
         self.unreadable
     }

@@ -29,8 +29,10 @@ counters! {
     failed_attempts,
     /// Handlers that panicked.
     panics,
-    /// Messages given up for a permanent error.
+    /// Attempts that failed for a permanent reason.
     permanent_errors,
+    /// Messages that count as done although their handler failed. Each wrote one error line.
+    given_up,
     /// Attempts that were asked to cancel because their timeout passed.
     timeouts,
     /// Messages skipped because this group's own application sent them.

@@ -8,7 +8,9 @@ use prosody_base::{Lane, Spawner};
 
 use crate::context::Attempt;
 use crate::handler::Handler;
-use crate::pipeline::{Pipeline, Verdict, process};
+use crate::partition::window::Ending;
+use crate::pipeline::verdict::Verdict;
+use crate::pipeline::{Pipeline, process};
 use crate::schedule::gate::{Gate, Ready, Running, Seat};
 
 /// Events after which a worker lets other tasks of its thread run.
@@ -44,16 +46,24 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         let verdict =
             process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;
         seat.rise();
-        if verdict == Verdict::LeftBehind {
-            // The handler goes on outside; what an ending does happens when it says so.
-            gate.occupy();
-            let (gate, clock) = (Arc::clone(&gate), clock.clone());
-            attempt.when_vacant(move || {
-                partition.settle(slot, event, Verdict::Unfinished, || clock.now(), &mut Vec::new());
-                gate.vacated();
-            });
-        } else {
-            partition.settle(slot, event, verdict, || clock.now(), &mut scratch);
+        let ticket = event.ticket;
+        match verdict {
+            Verdict::Done | Verdict::GiveUp => partition.finish(slot, ticket, Ending::Done, &mut scratch),
+            Verdict::Unfinished => partition.finish(slot, ticket, Ending::Unfinished, &mut scratch),
+            Verdict::Retry(wait) => {
+                if !partition.retry(slot, event, clock.now() + wait) {
+                    partition.finish(slot, ticket, Ending::Unfinished, &mut scratch);
+                }
+            }
+            Verdict::LeftBehind => {
+                // The handler goes on outside; what an ending does happens when it says so.
+                gate.occupy();
+                let gate = Arc::clone(&gate);
+                attempt.when_vacant(move || {
+                    partition.finish(slot, ticket, Ending::Unfinished, &mut Vec::new());
+                    gate.vacated();
+                });
+            }
         }
         turn += 1;
         if turn.is_multiple_of(TURN) {

@@ -21,6 +21,7 @@ use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::filter::Filter;
 use crate::pipeline::retry::Backoff;
+use crate::pipeline::verdict::Steps;
 use crate::schedule::retries::Retries;
 use crate::worker;
 
@@ -44,6 +45,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     let pipeline = Arc::new(Pipeline {
         filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
         dedup: Arc::clone(&lasting.dedup),
+        steps: Steps::of(config.mode),
         backoff: Backoff { base: config.retry_base, max: config.max_retry_delay },
         timeout: config.timeout,
         clock: doors.clock.clone(),

@@ -9,10 +9,9 @@ use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
 use super::keys::KeySlot;
-use super::offsets::Snapshot;
+use super::offsets::{Snapshot, Ticket};
 use super::record::{Event, Record};
 use super::window::{Admitted, Dropped, Ending, Phase, Window};
-use crate::pipeline::Verdict;
 use crate::schedule::gate::{Gate, Ready, Running, Wake};
 use crate::schedule::retries::Retries;
 
@@ -108,32 +107,31 @@ impl Partition {
         self.lock().window.reset(position, leader_epoch);
     }
 
-    /// An attempt has ended. `scratch` is the worker's, empty before and after.
-    pub(crate) fn settle(
+    /// An event runs again at `due`; its key waits with it. Not when the partition is being given up: `false`.
+    pub(crate) fn retry(self: &Arc<Self>, slot: KeySlot, mut event: Event, due: Instant) -> bool {
+        let mut core = self.lock();
+        if core.window.phase() != Phase::Running || sabotaged("retry-holds-key") {
+            return false;
+        }
+        event.failures = event.failures.saturating_add(1);
+        core.window.copy_out(slot, &mut event);
+        let ready = Ready { partition: Arc::clone(self), admitted: Admitted { slot, event } };
+        // Under the lock: a drain that begins now finds the event among the retries.
+        self.shared.retries.push(due, ready);
+        true
+    }
+
+    /// An event has ended. `scratch` is the worker's, empty before and after.
+    pub(crate) fn finish(
         self: &Arc<Self>,
         slot: KeySlot,
-        mut event: Event,
-        verdict: Verdict,
-        now: impl FnOnce() -> Instant,
+        ticket: Ticket,
+        ending: Ending,
         scratch: &mut Vec<Admitted>,
     ) {
         let (read_more, drained, closed) = {
             let mut core = self.lock();
-            let ending = match verdict {
-                Verdict::Retry(wait)
-                    if core.window.phase() == Phase::Running && !sabotaged("retry-holds-key") =>
-                {
-                    event.failures = event.failures.saturating_add(1);
-                    core.window.copy_out(slot, &mut event);
-                    let ready = Ready { partition: Arc::clone(self), admitted: Admitted { slot, event } };
-                    // Under the lock: a drain that begins now finds the event among the retries.
-                    self.shared.retries.push(now() + wait, ready);
-                    return;
-                }
-                Verdict::Done => Ending::Done,
-                Verdict::Retry(_) | Verdict::Unfinished | Verdict::LeftBehind => Ending::Unfinished,
-            };
-            core.window.finish(slot, event.ticket, ending, scratch);
+            core.window.finish(slot, ticket, ending, scratch);
             self.shared.gate.push_from_worker(self, scratch);
             let read_more = core.reader_waits && core.window.room() > 0;
             core.reader_waits &= !read_more;

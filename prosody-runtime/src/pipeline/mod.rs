@@ -5,12 +5,14 @@
 //! | `filter.rs` | which records are no business of the handler? |
 //! | `dedup.rs` | was a message of this key and id processed before? |
 //! | `attempt.rs` | how does one attempt at a handler run and end? |
+//! | `verdict.rs` | what becomes of an event after an attempt, in which mode? |
 //! | `retry.rs` | how long does a failed event wait? |
 
 pub(crate) mod attempt;
 pub(crate) mod dedup;
 pub(crate) mod filter;
 pub(crate) mod retry;
+pub(crate) mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,29 +34,18 @@ use attempt::Outcome;
 use dedup::{Dedup, Fingerprint};
 use filter::{Filter, Skip};
 use retry::Backoff;
+use verdict::{End, Facts, Steps, Verdict};
 
 /// The steps of one subscription, with what each needs.
 pub(crate) struct Pipeline {
     pub(crate) filter: Filter,
     pub(crate) dedup: Arc<Dedup>,
+    pub(crate) steps: Steps,
     pub(crate) backoff: Backoff,
     pub(crate) timeout: Duration,
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) counters: Arc<Counters>,
-}
-
-/// What becomes of an event after an attempt.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
-    /// It is finished: its offset counts as done.
-    Done,
-    /// It runs again after this wait; its key waits with it.
-    Retry(Duration),
-    /// It must run again elsewhere: its offset stays uncommitted.
-    Unfinished,
-    /// As [`Unfinished`](Verdict::Unfinished), but the handler runs on outside Rust and keeps its key and permit.
-    LeftBehind,
 }
 
 /// Before a record enters its key's queue.
@@ -112,10 +103,13 @@ pub(crate) async fn process<H: Handler>(
     } else {
         attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
     };
-    // 4. What its end means.
-    let verdict = judge(pipeline, tp, event, outcome, attempt, is_running());
+    // 4. What its end means: the steps of the mode.
+    let (end, why) = end_of(pipeline, tp, &event.record, outcome, attempt);
+    let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
+    let verdict = pipeline.steps.judge(facts, pipeline.backoff, || pipeline.rng.unit());
+    tell(pipeline, tp, &event.record, facts.attempts, verdict, &why);
     // 5. A finished message's id is remembered before its key goes on.
-    if (verdict == Verdict::Done || sabotaged("dedup-after-done"))
+    if (verdict.is_final() || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
     {
         pipeline.dedup.remember(print, pipeline.clock.now());
@@ -123,22 +117,22 @@ pub(crate) async fn process<H: Handler>(
     verdict
 }
 
-fn judge(
+/// How an attempt ended, counted, and why it failed.
+fn end_of(
     pipeline: &Pipeline,
     tp: &TopicPartition,
-    event: &Event,
+    record: &Record,
     outcome: Outcome,
-    attempt: &Arc<Attempt>,
-    running: bool,
-) -> Verdict {
-    let (counters, record) = (&pipeline.counters, &event.record);
+    attempt: &Attempt,
+) -> (End, String) {
+    let counters = &pipeline.counters;
     let error = match outcome {
         Outcome::Returned(Ok(())) => {
             counters.handled.one();
-            return Verdict::Done;
+            return (End::Ok, String::new());
         }
-        Outcome::Abandoned if attempt.is_occupied() => return Verdict::LeftBehind,
-        Outcome::Abandoned => return Verdict::Unfinished,
+        Outcome::Abandoned if attempt.is_occupied() => return (End::Occupied, String::new()),
+        Outcome::Abandoned => return (End::Abandoned, String::new()),
         Outcome::Returned(Err(error)) => error,
         Outcome::Panicked(text) => {
             counters.panics.one();
@@ -147,40 +141,59 @@ fn judge(
     };
     if error.is_unreadable() && record.payload().is_some_and(|payload| !json::is_valid(payload)) {
         poison(counters, tp, record.offset, record.key(), "its payload is not JSON");
-        return Verdict::Done;
+        return (End::Poison, String::new());
     }
-    if error.class() == ErrorClass::Permanent {
-        counters.permanent_errors.one();
-        error!(
-            topic = &*tp.topic,
-            partition = tp.partition,
-            offset = record.offset,
-            key = %String::from_utf8_lossy(record.key()),
-            error = error.text(),
-            "a message is given up: its handler failed for a permanent reason"
-        );
-        return Verdict::Done;
+    match error.class() {
+        ErrorClass::Transient => {
+            counters.failed_attempts.one();
+            (End::Transient, error.into_text())
+        }
+        ErrorClass::Permanent => {
+            counters.permanent_errors.one();
+            (End::Permanent, error.into_text())
+        }
     }
-    counters.failed_attempts.one();
-    if sabotaged("transient-is-not-done") {
-        return Verdict::Done;
+}
+
+/// One line for what did not end well.
+fn tell(
+    pipeline: &Pipeline,
+    tp: &TopicPartition,
+    record: &Record,
+    attempts: u32,
+    verdict: Verdict,
+    why: &str,
+) {
+    let (topic, partition, offset) = (&*tp.topic, tp.partition, record.offset);
+    let key = || String::from_utf8_lossy(record.key());
+    match verdict {
+        Verdict::GiveUp => {
+            pipeline.counters.given_up.one();
+            error!(
+                topic,
+                partition,
+                offset,
+                key = %key(),
+                attempts,
+                error = why,
+                "a message is given up: its handler failed"
+            );
+        }
+        Verdict::Retry(wait) => {
+            let retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            warn!(
+                topic,
+                partition,
+                offset,
+                key = %key(),
+                attempts,
+                retry_in_ms,
+                error = why,
+                "a handler failed; its message is retried"
+            );
+        }
+        Verdict::Done | Verdict::Unfinished | Verdict::LeftBehind => {}
     }
-    if !running {
-        return Verdict::Unfinished;
-    }
-    let attempts = event.failures.saturating_add(1);
-    let wait = pipeline.backoff.wait(attempts, pipeline.rng.unit());
-    warn!(
-        topic = &*tp.topic,
-        partition = tp.partition,
-        offset = record.offset,
-        key = %String::from_utf8_lossy(record.key()),
-        attempts,
-        retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-        error = error.text(),
-        "a handler failed; its message is retried"
-    );
-    Verdict::Retry(wait)
 }
 
 fn fingerprint(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) -> Option<Fingerprint> {
