@@ -20,8 +20,9 @@ pub trait Handler: Send + Sync + 'static {
     /// Called for each message.
     ///
     /// # Errors
-    /// A [transient](HandlerError::transient) error is retried, a [permanent](HandlerError::permanent) one is logged
-    /// and the message is given up. Every error type converts with `?` and is transient.
+    /// In pipeline mode a [transient](HandlerError::transient) error is retried, a
+    /// [permanent](HandlerError::permanent) one is logged and the message is given up; in best-effort mode both are
+    /// logged and given up. Every error type converts with `?` and is transient.
     fn on_message(
         &self,
         context: Context,
@@ -68,7 +69,7 @@ pub struct Timer {
 /// Whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// It may: the event runs again after a backoff.
+    /// It may: where the mode retries, the event runs again after a backoff.
     Transient,
     /// It cannot: the event is logged and given up.
     Permanent,

@@ -122,8 +122,8 @@ pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, Co
         check.wrong(name, "this version of Prosody does not have this feature yet; leave it unset");
     }
     let mode = options.mode.unwrap_or_default();
-    if mode != Mode::Pipeline {
-        check.wrong("Mode", "this version of Prosody only has `pipeline`");
+    if mode == Mode::LowLatency {
+        check.wrong("Mode", "this version of Prosody only has `pipeline` and `best-effort`");
     }
     let (bootstrap, mock) = cluster(&mut check, options.bootstrap_servers, options.mock.unwrap_or(false));
     let group_id = check.text("GroupId", options.group_id);

@@ -13,7 +13,7 @@ pub enum Mode {
     Pipeline,
     /// A few retries, then the failure topic.
     LowLatency,
-    /// Logged and skipped.
+    /// Logged, and done: nothing is retried.
     BestEffort,
 }
 

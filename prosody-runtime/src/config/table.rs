@@ -172,8 +172,9 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "Mode",
         variable: "PROSODY_MODE",
         default: "pipeline",
-        rule: "`pipeline`; `low-latency` and `best-effort` are not in this version",
-        doc: "What happens to an event whose handler fails: pipeline retries it until it succeeds.",
+        rule: "`pipeline` or `best-effort`; `low-latency` is not in this version",
+        doc: "What happens to an event whose handler fails: pipeline retries it until it succeeds, best-effort logs it \
+              and goes on.",
         support: Support::Full,
         field: Field::Mode(|o| &mut o.mode),
     },

@@ -67,7 +67,8 @@ impl Verdict {
 impl Steps {
     pub(crate) const fn of(mode: Mode) -> Steps {
         match mode {
-            Mode::Pipeline | Mode::LowLatency | Mode::BestEffort => Steps { retries: None },
+            Mode::Pipeline | Mode::LowLatency => Steps { retries: None },
+            Mode::BestEffort => Steps { retries: Some(0) },
         }
     }
 
@@ -90,5 +91,72 @@ impl Steps {
         }
         // 4. Log.
         Verdict::GiveUp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_secs(300) };
+
+    /// The verdict as RUNTIME's rules say it, one rule a line, independent of the order of the steps.
+    fn expected(mode: Mode, facts: Facts) -> Verdict {
+        let wait = BACKOFF.wait(facts.attempts, 0.5);
+        match (facts.end, facts.running, mode) {
+            (End::Ok | End::Poison, ..) => Verdict::Done,
+            (End::Abandoned, ..) | (End::Transient, false, _) => Verdict::Unfinished,
+            (End::Occupied, ..) => Verdict::LeftBehind,
+            (End::Permanent, ..) | (End::Transient, true, Mode::BestEffort) => Verdict::GiveUp,
+            (End::Transient, true, _) => Verdict::Retry(wait),
+        }
+    }
+
+    fn end() -> impl Strategy<Value = End> {
+        prop::sample::select(vec![
+            End::Ok,
+            End::Transient,
+            End::Permanent,
+            End::Poison,
+            End::Abandoned,
+            End::Occupied,
+        ])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_end_in_every_mode_is_judged_as_the_table_of_modes_says(
+            mode in prop::sample::select(vec![Mode::Pipeline, Mode::BestEffort]),
+            end in end(),
+            attempts in 1..9u32,
+            running: bool,
+        ) {
+            let facts = Facts { end, attempts, running };
+            prop_assert_eq!(Steps::of(mode).judge(facts, BACKOFF, || 0.5), expected(mode, facts));
+        }
+
+        /// One event from its first attempt to its verdict.
+        #[test]
+        fn an_event_runs_as_often_as_its_mode_allows_and_never_vanishes(
+            mode in prop::sample::select(vec![Mode::Pipeline, Mode::BestEffort]),
+            fails in 0..30u32,
+        ) {
+            let mut attempts = 0;
+            let verdict = loop {
+                attempts += 1;
+                let end = if attempts <= fails { End::Transient } else { End::Ok };
+                let verdict = Steps::of(mode).judge(Facts { end, attempts, running: true }, BACKOFF, || 0.0);
+                if !matches!(verdict, Verdict::Retry(_)) {
+                    break verdict;
+                }
+            };
+            match mode {
+                Mode::BestEffort => prop_assert_eq!((attempts, verdict == Verdict::GiveUp), (1, fails > 0)),
+                _ => prop_assert_eq!((attempts, verdict), (fails + 1, Verdict::Done)),
+            }
+        }
     }
 }

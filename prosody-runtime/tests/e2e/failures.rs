@@ -9,7 +9,7 @@ use prosody_runtime::{Context, HandlerError};
 use crate::world::{Call, Diary, Script, World, quick, send_numbered};
 
 /// Fails the first `failures` attempts at each message for which `which` holds.
-fn failing(
+pub fn failing(
     diary: &Diary,
     failures: usize,
     which: impl Fn(&Call) -> bool + Send + Sync + 'static,

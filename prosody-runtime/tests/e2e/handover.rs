@@ -1,8 +1,8 @@
 //! A partition changes hands while handlers end out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::sync::{Arc, Mutex};
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors};
@@ -12,7 +12,7 @@ use prosody_testkit::broker::Limits;
 use prosody_wire::group::{CommitOffset, Group, GroupConfig, GroupEvent};
 use prosody_wire::{ClientConfig, PipeConnector, TopicPartition};
 
-use crate::world::{Call, Diary, Script, World, quick, send_numbered};
+use crate::world::{Call, Diary, Said, Script, World, quick, send_numbered};
 
 /// A handler whose times differ from offset to offset, up to two seconds.
 fn uneven(diary: &Diary, clock: &Clock) -> impl Handler {
@@ -136,10 +136,7 @@ async fn metadata_of_another_program_a_newer_version_or_another_topic_is_ignored
         (format!("prosody:1:{other}:3:9:B"), "it is damaged"),
     ];
     for (metadata, why) in cases {
-        let said = Said::default();
-        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false);
-        let writer = said.clone();
-        let _listening = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
+        let (said, _listening) = Said::listen();
         let world = World::new(&[("t", 1)]);
         let (client, diary) = (world.client(), Diary::default());
         send_numbered(&client, 10, 10).await;
@@ -170,24 +167,4 @@ async fn commit_as_another(world: &World, offset: i64, metadata: &str) {
     let one = CommitOffset { tp, offset, leader_epoch: None, metadata: metadata.to_owned() };
     group.committer().commit(epoch, vec![one]).await.unwrap();
     group.leave(world.clock.now() + Duration::from_secs(5)).await;
-}
-
-/// What was logged.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
-
-impl Said {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
-
-impl io::Write for Said {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -16,6 +16,7 @@ mod failures;
 mod filters;
 mod handover;
 mod lifecycle;
+mod modes;
 mod shutdown;
 mod threads;
 mod world;

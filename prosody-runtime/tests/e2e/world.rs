@@ -1,6 +1,7 @@
 //! A cluster and clients on a paused clock, over pipes, all in one thread.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -216,5 +217,33 @@ pub async fn send_numbered(client: &Client, count: usize, keys: usize) {
     }
     for sent in sent {
         sent.await.unwrap();
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+pub struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Said {
+    /// Takes down warnings and errors of this thread until the guard is dropped.
+    pub fn listen() -> (Said, tracing::subscriber::DefaultGuard) {
+        let said = Said::default();
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false);
+        let writer = said.clone();
+        let guard = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
+        (said, guard)
+    }
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
