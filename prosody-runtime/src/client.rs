@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prosody_base::{Doors, Lane};
 use prosody_wire::Connector;
-use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig};
+use prosody_wire::produce::{OutgoingRecord, Producer};
 
 use crate::config::{Checked, ConfigError, Mode, Options, Problem, check, read_environment, wrong_topic};
 use crate::consumer::{Lasting, Subscription, subscribe};
@@ -83,7 +83,8 @@ impl Client {
         }
         let lasting = Arc::clone(&self.shared.lasting);
         if let Some(mock) = &self.shared.mock {
-            lasting.config.topics.iter().for_each(|topic| mock.ensure_topic(topic));
+            let topics = lasting.config.topics.iter().chain(&lasting.config.failure_topic);
+            topics.for_each(|topic| mock.ensure_topic(topic));
         }
         // On our own threads, so that the caller may await this on any executor.
         let spawner = lasting.doors.spawner.clone();
@@ -249,10 +250,8 @@ impl Client {
 
     fn producer(&self) -> &Producer {
         self.shared.producer.get_or_init(|| {
-            let (lasting, default) = (&self.shared.lasting, ProducerConfig::default());
-            let config = &lasting.config;
-            let (compression, partitioner) = (config.compression.into(), config.partitioner.into());
-            Producer::new(&lasting.wire, ProducerConfig { compression, partitioner, ..default })
+            let lasting = &self.shared.lasting;
+            Producer::new(&lasting.wire, lasting.config.producer())
         })
     }
 
@@ -351,6 +350,20 @@ impl ClientBuilder {
     #[must_use]
     pub fn max_concurrency(mut self, handlers: u32) -> ClientBuilder {
         self.options.max_concurrency = Some(handlers);
+        self
+    }
+
+    /// Where low-latency mode sends what failed, and every mode what is no message.
+    #[must_use]
+    pub fn failure_topic(mut self, topic: impl Into<String>) -> ClientBuilder {
+        self.options.failure_topic = Some(topic.into());
+        self
+    }
+
+    /// Attempts after the first in low-latency mode.
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> ClientBuilder {
+        self.options.max_retries = Some(retries);
         self
     }
 

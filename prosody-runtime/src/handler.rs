@@ -20,9 +20,10 @@ pub trait Handler: Send + Sync + 'static {
     /// Called for each message.
     ///
     /// # Errors
-    /// In pipeline mode a [transient](HandlerError::transient) error is retried, a
-    /// [permanent](HandlerError::permanent) one is logged and the message is given up; in best-effort mode both are
-    /// logged and given up. Every error type converts with `?` and is transient.
+    /// A [transient](HandlerError::transient) error is retried until it succeeds in pipeline mode, `MaxRetries` times
+    /// in low-latency mode, not at all in best-effort mode; a [permanent](HandlerError::permanent) one never. What is
+    /// not retried goes to the failure topic in low-latency mode, and is logged and given up in the others. Every
+    /// error type converts with `?` and is transient.
     fn on_message(
         &self,
         context: Context,

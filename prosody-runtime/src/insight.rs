@@ -33,6 +33,10 @@ counters! {
     permanent_errors,
     /// Messages that count as done although their handler failed. Each wrote one error line.
     given_up,
+    /// Records written to the failure topic.
+    routed,
+    /// Writes to the failure topic that failed and are tried again.
+    failed_routes,
     /// Attempts that were asked to cancel because their timeout passed.
     timeouts,
     /// Messages skipped because this group's own application sent them.

@@ -10,8 +10,9 @@ use crate::context::Attempt;
 use crate::handler::Handler;
 use crate::partition::window::Ending;
 use crate::pipeline::verdict::Verdict;
-use crate::pipeline::{Pipeline, process};
+use crate::pipeline::{Fate, Pipeline, process};
 use crate::schedule::gate::{Gate, Ready, Running, Seat};
+use crate::schedule::routes;
 
 /// Events after which a worker lets other tasks of its thread run.
 const TURN: u32 = 64;
@@ -43,19 +44,27 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         let offset = event.record.offset;
         seat.sit(Running { partition: partition.id(), slot, offset, attempt: Arc::clone(&attempt) });
         let is_running = || partition.is_running();
-        let verdict =
+        let Fate { verdict, failure } =
             process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;
         seat.rise();
         let ticket = event.ticket;
-        match verdict {
-            Verdict::Done | Verdict::GiveUp => partition.finish(slot, ticket, Ending::Done, &mut scratch),
-            Verdict::Unfinished => partition.finish(slot, ticket, Ending::Unfinished, &mut scratch),
-            Verdict::Retry(wait) => {
+        match (verdict, &pipeline.failure_topic) {
+            (Verdict::Done | Verdict::GiveUp, _) => {
+                partition.finish(slot, ticket, Ending::Done, &mut scratch)
+            }
+            (Verdict::Route, Some(topic)) => {
+                routes::write(&pipeline, topic, &gate, partition, (slot, event), failure);
+            }
+            // Only a mode with a failure topic routes; what could not be routed would not be lost.
+            (Verdict::Unfinished | Verdict::Route, _) => {
+                partition.finish(slot, ticket, Ending::Unfinished, &mut scratch);
+            }
+            (Verdict::Retry(wait), _) => {
                 if !partition.retry(slot, event, clock.now() + wait) {
                     partition.finish(slot, ticket, Ending::Unfinished, &mut scratch);
                 }
             }
-            Verdict::LeftBehind => {
+            (Verdict::LeftBehind, _) => {
                 // The handler goes on outside; what an ending does happens when it says so.
                 gate.occupy();
                 let gate = Arc::clone(&gate);

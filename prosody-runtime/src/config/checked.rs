@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prosody_wire::produce::ProducerConfig;
+
 use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
 use super::table::{ConfigError, OptionSpec, Problem};
 
@@ -39,6 +41,8 @@ pub(crate) struct Checked {
     pub(crate) poll_interval: Duration,
     pub(crate) subscribe_timeout: Duration,
     pub(crate) fetch_buffer: u64,
+    pub(crate) failure_topic: Option<Arc<str>>,
+    pub(crate) max_retries: u32,
     /// `None` waits without bound.
     pub(crate) send_timeout: Option<Duration>,
     pub(crate) retry_base: Duration,
@@ -52,6 +56,14 @@ pub(crate) struct Checked {
     pub(crate) isolation: IsolationLevel,
     pub(crate) compression: Compression,
     pub(crate) partitioner: Partitioner,
+}
+
+impl Checked {
+    /// How records are sent.
+    pub(crate) fn producer(&self) -> ProducerConfig {
+        let (compression, partitioner) = (self.compression.into(), self.partitioner.into());
+        ProducerConfig { compression, partitioner, ..ProducerConfig::default() }
+    }
 }
 
 /// Collects what is wrong while values are taken.
@@ -122,9 +134,6 @@ pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, Co
         check.wrong(name, "this version of Prosody does not have this feature yet; leave it unset");
     }
     let mode = options.mode.unwrap_or_default();
-    if mode == Mode::LowLatency {
-        check.wrong("Mode", "this version of Prosody only has `pipeline` and `best-effort`");
-    }
     let (bootstrap, mock) = cluster(&mut check, options.bootstrap_servers, options.mock.unwrap_or(false));
     let group_id = check.text("GroupId", options.group_id);
     let topics = options.subscribed_topics.unwrap_or_default();
@@ -132,6 +141,17 @@ pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, Co
         if let Some(why) = wrong_topic(topic) {
             check.wrong("SubscribedTopics", why);
         }
+    }
+    let failure_topic = options.failure_topic;
+    if let Some(why) = failure_topic.as_deref().and_then(wrong_topic) {
+        check.wrong("FailureTopic", why);
+    } else if failure_topic.as_ref().is_some_and(|topic| topics.contains(topic)) {
+        check.wrong(
+            "FailureTopic",
+            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): what failed would come back for ever",
+        );
+    } else if failure_topic.is_none() && mode == Mode::LowLatency {
+        check.wrong("FailureTopic", "required in low-latency mode, which sends there what failed");
     }
     let allowed_events = options.allowed_events.unwrap_or_default();
     if allowed_events.iter().any(String::is_empty) {
@@ -185,6 +205,8 @@ pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, Co
         poll_interval,
         subscribe_timeout: check.positive("SubscribeTimeout", options.subscribe_timeout, seconds(30)),
         fetch_buffer,
+        failure_topic: failure_topic.map(Arc::from),
+        max_retries: options.max_retries.unwrap_or(3),
         send_timeout: Some(send_timeout).filter(|timeout| *timeout != Duration::MAX),
         retry_base,
         max_retry_delay,
@@ -270,99 +292,5 @@ fn distinct(mut topics: Vec<String>) -> Vec<Arc<str>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn problems(options: Options) -> Vec<String> {
-        match check(options, vec![]) {
-            Ok(_) => vec![],
-            Err(error) => error.problems.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn with(pairs: &[(&str, &str)]) -> Options {
-        let mut options = Options::default();
-        for (name, text) in pairs {
-            options.set(name, text).unwrap();
-        }
-        options
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_table() {
-        let checked = check(with(&[("Mock", "true"), ("GroupId", "g")]), vec![]).unwrap();
-        assert_eq!((checked.max_concurrency, checked.max_uncommitted), (32, 64));
-        assert_eq!(checked.timeout, Duration::from_secs(240));
-        assert_eq!(checked.send_timeout, Some(Duration::from_secs(30)));
-        assert_eq!(checked.fetch_buffer, 64 << 20);
-        assert_eq!((checked.idempotence_cache, checked.idempotence_ttl.as_secs()), (8_192, 7 * 86_400));
-        assert_eq!(checked.source_system.as_ref(), "g");
-        assert_eq!(checked.mock.as_deref(), Some(MOCK_CLUSTER));
-    }
-
-    #[test]
-    fn one_error_lists_every_problem_by_option_and_variable() {
-        let options = with(&[
-            ("BootstrapServers", "nohost, b:9092, c:99999"),
-            ("MaxConcurrency", "0"),
-            ("IdempotenceCacheSize", "0"),
-            ("ProbePort", "8000"),
-            ("SendTimeout", "0s"),
-            ("RetryBase", "10m"),
-            ("SubscribedTopics", "ok, not ok, ^pattern"),
-            ("Mode", "low-latency"),
-            ("SaslPassword", "hunter2"),
-        ]);
-        let problems = problems(options);
-        for expected in [
-            "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `nohost`",
-            "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `c:99999`",
-            "MaxConcurrency (PROSODY_MAX_CONCURRENCY): must be at least 1",
-            "IdempotenceCacheSize (PROSODY_IDEMPOTENCE_CACHE_SIZE): must be at least 1",
-            "ProbePort (PROSODY_PROBE_PORT): this version",
-            "SendTimeout (PROSODY_SEND_TIMEOUT): must be longer than 0",
-            "RetryBase (PROSODY_RETRY_BASE): must not be longer",
-            "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
-            "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `^pattern`",
-            "Mode (PROSODY_MODE): this version",
-            "SaslPassword (PROSODY_SASL_PASSWORD): this version",
-        ] {
-            assert!(
-                problems.iter().any(|problem| problem.starts_with(expected)),
-                "{expected} in {problems:#?}"
-            );
-        }
-        assert_eq!(problems.len(), 11, "{problems:#?}");
-        assert!(!problems.concat().contains("hunter2"), "a secret never prints");
-    }
-
-    #[test]
-    fn values_that_ask_for_nothing_are_accepted_for_features_that_do_not_exist() {
-        for (name, off) in
-            [("ProbePort", "0"), ("ProbePort", "none"), ("DeferEnabled", "false"), ("Log", "debug")]
-        {
-            assert_eq!(
-                problems(with(&[("Mock", "true"), (name, off)])),
-                Vec::<String>::new(),
-                "{name}={off}"
-            );
-        }
-        assert_eq!(problems(with(&[("Mock", "true"), ("DeferEnabled", "true")])).len(), 1);
-    }
-
-    #[test]
-    fn a_mock_cluster_is_named_by_its_bootstrap_text() {
-        let name = |pairs: &[(&str, &str)]| check(with(pairs), vec![]).unwrap().mock;
-        assert_eq!(name(&[("BootstrapServers", "mock://blue")]).as_deref(), Some("blue"));
-        assert_eq!(name(&[("BootstrapServers", "a:1"), ("Mock", "true")]).as_deref(), Some("a:1"));
-        assert_eq!(name(&[("BootstrapServers", "a:1")]), None);
-    }
-
-    #[test]
-    fn without_a_bound_is_only_for_sends() {
-        let mut options = with(&[("Mock", "true"), ("SendTimeout", "none")]);
-        assert_eq!(check(options.clone(), vec![]).unwrap().send_timeout, None);
-        options.stall_threshold = Some(Duration::MAX);
-        assert_eq!(problems(options).len(), 1);
-    }
-}
+#[path = "checked_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ pub enum Mode {
     /// Retried until it succeeds; nothing is given up for a transient error.
     #[default]
     Pipeline,
-    /// A few retries, then the failure topic.
+    /// A few retries, then the failure topic; a permanent error goes there at once.
     LowLatency,
     /// Logged, and done: nothing is retried.
     BestEffort,
@@ -105,7 +105,9 @@ pub struct Options {
     pub poll_interval: Option<Duration>,
     pub subscribe_timeout: Option<Duration>,
     pub fetch_buffer_size: Option<u64>,
+    pub failure_topic: Option<String>,
     pub send_timeout: Option<Duration>,
+    pub max_retries: Option<u32>,
     pub retry_base: Option<Duration>,
     pub max_retry_delay: Option<Duration>,
     pub idempotence_cache_size: Option<u32>,

@@ -172,9 +172,10 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "Mode",
         variable: "PROSODY_MODE",
         default: "pipeline",
-        rule: "`pipeline` or `best-effort`; `low-latency` is not in this version",
-        doc: "What happens to an event whose handler fails: pipeline retries it until it succeeds, best-effort logs it \
-              and goes on.",
+        rule: "`pipeline`, `low-latency` or `best-effort`",
+        doc: "What happens to an event whose handler fails: pipeline retries it until it succeeds, low-latency retries it \
+              `MaxRetries` times and then sends it to `FailureTopic`, best-effort logs it and goes on. A permanent \
+              error is never retried.",
         support: Support::Full,
         field: Field::Mode(|o| &mut o.mode),
     },
@@ -285,13 +286,17 @@ pub const OPTIONS: &[OptionSpec] = &[
         support: Support::Full,
         field: Field::Size(|o| &mut o.fetch_buffer_size),
     },
-    missing(
-        "FailureTopic",
-        "PROSODY_FAILURE_TOPIC",
-        "none",
-        "Where low-latency mode sends what failed.",
-        &[],
-    ),
+    OptionSpec {
+        name: "FailureTopic",
+        variable: "PROSODY_FAILURE_TOPIC",
+        default: "none; required in low-latency mode",
+        rule: "a topic that is none of SubscribedTopics",
+        doc: "Where low-latency mode sends messages whose handler failed, and every mode sends records that are no \
+              messages: with their key, value and headers, and headers `source-…` that say where they come from and \
+              why. It must exist.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.failure_topic),
+    },
     OptionSpec {
         name: "SendTimeout",
         variable: "PROSODY_SEND_TIMEOUT",
@@ -301,7 +306,15 @@ pub const OPTIONS: &[OptionSpec] = &[
         support: Support::Full,
         field: Field::Bound(|o| &mut o.send_timeout),
     },
-    missing("MaxRetries", "PROSODY_MAX_RETRIES", "3", "Retries in low-latency mode.", &[]),
+    OptionSpec {
+        name: "MaxRetries",
+        variable: "PROSODY_MAX_RETRIES",
+        default: "3",
+        rule: "≥ 0",
+        doc: "In low-latency mode, attempts after the first before a message goes to the failure topic.",
+        support: Support::Full,
+        field: Field::Count(|o| &mut o.max_retries),
+    },
     OptionSpec {
         name: "RetryBase",
         variable: "PROSODY_RETRY_BASE",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use prosody_base::{Instant, Lane};
 use prosody_wire::fetch::{FetchConfig, Fetcher};
 use prosody_wire::group::{Group, GroupConfig};
+use prosody_wire::produce::Producer;
 use prosody_wire::{Disposition, ErrorCode, Topic};
 use tokio::sync::{Notify, watch};
 
@@ -23,6 +24,7 @@ use crate::pipeline::filter::Filter;
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::verdict::Steps;
 use crate::schedule::retries::Retries;
+use crate::schedule::routes::FailureTopic;
 use crate::worker;
 
 /// Wait before a topic is looked up again after an answer that may change.
@@ -45,7 +47,8 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     let pipeline = Arc::new(Pipeline {
         filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
         dedup: Arc::clone(&lasting.dedup),
-        steps: Steps::of(config.mode),
+        steps: Steps::of(config.mode, config.max_retries, config.failure_topic.is_some()),
+        failure_topic: config.failure_topic.as_ref().map(|name| failure_topic(lasting, name, &group_id)),
         backoff: Backoff { base: config.retry_base, max: config.max_retry_delay },
         timeout: config.timeout,
         clock: doors.clock.clone(),
@@ -78,6 +81,17 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     Ok(Subscription { inner, stop, ended, task })
 }
 
+fn failure_topic(lasting: &Lasting, name: &Topic, group_id: &Arc<str>) -> Arc<FailureTopic> {
+    let config = &lasting.config;
+    Arc::new(FailureTopic {
+        name: Arc::clone(name),
+        group_id: Arc::clone(group_id),
+        source_system: Arc::clone(&config.source_system),
+        producer: Producer::new(&lasting.wire, config.producer()),
+        spawner: lasting.doors.spawner.clone(),
+    })
+}
+
 fn group_config(lasting: &Lasting, group_id: &str) -> GroupConfig {
     let config = &lasting.config;
     let mut group = GroupConfig::new(group_id, config.topics.iter().cloned());
@@ -100,10 +114,11 @@ fn fetch_config(lasting: &Lasting) -> FetchConfig {
 
 /// All topics at once, so that every missing one is named.
 async fn look_up(lasting: &Lasting, deadline: Instant) -> Result<(), Error> {
-    let lookups = lasting.config.topics.iter().map(|topic| look_up_one(lasting, topic, deadline));
+    let topics = || lasting.config.topics.iter().chain(&lasting.config.failure_topic);
+    let lookups = topics().map(|topic| look_up_one(lasting, topic, deadline));
     let mut missing = Vec::new();
     let mut failed = None;
-    for (topic, found) in lasting.config.topics.iter().zip(all(lookups).await) {
+    for (topic, found) in topics().zip(all(lookups).await) {
         match found {
             Ok(()) => {}
             Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {

@@ -51,7 +51,7 @@ async fn take(partition: &Arc<Partition>, batch: &Batch, pipeline: &Pipeline, ch
             match records.next() {
                 Some(Ok(view)) => {
                     position = Some(view.offset().saturating_add(1));
-                    chunk.extend(admit(pipeline, partition.tp(), &view, data, leader_epoch));
+                    chunk.extend(admit(pipeline, &view, data, leader_epoch));
                 }
                 Some(Err(why)) => {
                     // The checksum was right, so the producer wrote it like this; nobody can ever read what follows.

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prosody_wire::batch::RecordView;
+use prosody_wire::batch::{Headers, RecordView};
 
 use crate::json::Text;
 use crate::message::Message;
+use crate::pipeline::filter::Poison;
 
 use super::keys::Keyed;
 use super::offsets::Ticket;
@@ -22,34 +23,62 @@ pub(crate) struct Record {
     data: Bytes,
     key: Range<u32>,
     payload: Option<Range<u32>>,
+    headers: Range<u32>,
+    header_count: u32,
     /// The payload's `id`.
     pub(crate) id: Option<Text>,
+    /// Why it is no message, if it is none.
+    pub(crate) poison: Option<Poison>,
     copied: bool,
 }
 
 impl Record {
-    /// `view` belongs to the batch whose bytes are `data`, and has a key.
-    pub(crate) fn new(view: &RecordView<'_>, data: &Bytes, leader_epoch: i32, id: Option<Text>) -> Record {
+    /// `view` belongs to the batch whose bytes are `data`.
+    pub(crate) fn new(
+        view: &RecordView<'_>,
+        data: &Bytes,
+        leader_epoch: i32,
+        judged: Result<Option<Text>, Poison>,
+    ) -> Record {
         let range = |part: &[u8]| {
             let start = (part.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
             let end = start.wrapping_add(part.len());
             // Batches are smaller than 4 GiB; a part of another buffer becomes a range that reads as empty.
             u32::try_from(start).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX)
         };
-        Record {
+        let (headers, header_count) = view.raw_headers();
+        let mut record = Record {
             offset: view.offset(),
             timestamp: view.timestamp(),
             leader_epoch,
             data: data.clone(),
             key: range(view.key().unwrap_or_default()),
             payload: view.value().map(range),
-            id,
+            headers: if header_count == 0 { 0..0 } else { range(headers) },
+            header_count,
+            poison: judged.as_ref().err().copied(),
+            id: judged.unwrap_or_default(),
             copied: false,
+        };
+        if record.poison == Some(Poison::NoKey) {
+            // Records without a key have no order to keep: each waits under a key of its own.
+            record.copy_with(&view.offset().to_be_bytes());
         }
+        record
     }
 
+    /// The key whose order it keeps.
     pub(crate) fn key(&self) -> &[u8] {
         crate::message::slice(&self.data, &self.key)
+    }
+
+    /// The key as it was written; `None` is a null key.
+    pub(crate) fn written_key(&self) -> Option<&[u8]> {
+        (self.poison != Some(Poison::NoKey)).then(|| self.key())
+    }
+
+    pub(crate) fn headers(&self) -> Headers<'_> {
+        Headers::read_from(crate::message::slice(&self.data, &self.headers), self.header_count)
     }
 
     pub(crate) fn shared_key(&self) -> Bytes {
@@ -62,14 +91,20 @@ impl Record {
 
     /// Lets go of the batch: a record that waits long must not keep a thousand others in memory.
     pub(crate) fn copy_out(&mut self) {
-        if self.copied {
-            return;
+        if !self.copied {
+            let batch = self.data.clone();
+            self.copy_with(crate::message::slice(&batch, &self.key));
         }
-        let (key, payload) = (self.key(), self.payload());
-        let data = Bytes::from([key, payload.unwrap_or_default()].concat());
+    }
+
+    /// Moves into memory of its own, under `key`.
+    fn copy_with(&mut self, key: &[u8]) {
+        let headers = crate::message::slice(&self.data, &self.headers);
+        let data = Bytes::from([key, self.payload().unwrap_or_default(), headers].concat());
         let end = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let (key_end, data_end) = (end(key.len()), end(data.len()));
-        self.payload = payload.map(|_| key_end..data_end);
+        let (key_end, payload_end) = (end(key.len()), end(data.len() - headers.len()));
+        self.headers = payload_end..end(data.len());
+        self.payload = self.payload.as_ref().map(|_| key_end..payload_end);
         self.key = 0..key_end;
         self.data = data;
         self.copied = true;
@@ -107,7 +142,10 @@ impl Record {
             data,
             key: 0..key,
             payload: payload.map(|_| key..whole),
+            headers: 0..0,
+            header_count: 0,
             id,
+            poison: None,
             copied: true,
         }
     }

@@ -1,7 +1,7 @@
 //! Who moves an assigned partition? Its reader task brings records in, workers bring endings back; this file is where
 //! both meet the window, under one short lock that no user code ever runs under.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prosody_base::{Instant, sabotaged};
@@ -33,6 +33,10 @@ pub(crate) struct Partition {
     phase: AtomicU8,
     wants_records: Notify,
     ended: Notify,
+    /// What still runs has been asked to end.
+    cancelled: AtomicBool,
+    /// It went from running to draining, or from there to cancelling.
+    moved: Notify,
 }
 
 struct Core {
@@ -51,6 +55,8 @@ impl Partition {
             phase: AtomicU8::new(Phase::Running as u8),
             wants_records: Notify::new(),
             ended: Notify::new(),
+            cancelled: AtomicBool::new(false),
+            moved: Notify::new(),
         });
         partition.shared.held.block(&partition);
         partition
@@ -107,6 +113,11 @@ impl Partition {
         self.lock().window.reset(position, leader_epoch);
     }
 
+    /// See [`Window::copy_out`].
+    pub(crate) fn copy_out(&self, slot: KeySlot, event: &mut Event) {
+        self.lock().window.copy_out(slot, event);
+    }
+
     /// An event runs again at `due`; its key waits with it. Not when the partition is being given up: `false`.
     pub(crate) fn retry(self: &Arc<Self>, slot: KeySlot, mut event: Event, due: Instant) -> bool {
         let mut core = self.lock();
@@ -159,6 +170,7 @@ impl Partition {
         for Admitted { slot, event } in waiting {
             core.window.finish(slot, event.ticket, Ending::Unfinished, &mut none);
         }
+        self.moved.notify_waiters();
     }
 
     /// Waits until no event of a draining partition is out.
@@ -173,8 +185,31 @@ impl Partition {
         }
     }
 
+    /// Resolves once the partition is being given up.
+    pub(crate) async fn draining(&self) {
+        self.wait_until(|| !self.is_running()).await;
+    }
+
+    /// Resolves once what still goes on has been asked to end.
+    pub(crate) async fn cancelled(&self) {
+        self.wait_until(|| self.cancelled.load(Ordering::Acquire)).await;
+    }
+
+    async fn wait_until(&self, moved: impl Fn() -> bool) {
+        loop {
+            let mut next = std::pin::pin!(self.moved.notified());
+            next.as_mut().enable();
+            if moved() {
+                return;
+            }
+            next.await;
+        }
+    }
+
     /// Fires the tokens of what still runs.
     pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.moved.notify_waiters();
         self.running().iter().for_each(|running| running.attempt.cancel());
     }
 

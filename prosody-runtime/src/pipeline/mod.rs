@@ -6,10 +6,12 @@
 //! | `dedup.rs` | was a message of this key and id processed before? |
 //! | `attempt.rs` | how does one attempt at a handler run and end? |
 //! | `verdict.rs` | what becomes of an event after an attempt, in which mode? |
+//! | `failure.rs` | what does a record of the failure topic look like? |
 //! | `retry.rs` | how long does a failed event wait? |
 
 pub(crate) mod attempt;
 pub(crate) mod dedup;
+pub(crate) mod failure;
 pub(crate) mod filter;
 pub(crate) mod retry;
 pub(crate) mod verdict;
@@ -29,10 +31,12 @@ use crate::insight::Counters;
 use crate::json;
 use crate::partition::record::{Event, Record};
 use crate::schedule::gate::Gate;
+use crate::schedule::routes::FailureTopic;
 
 use attempt::Outcome;
 use dedup::{Dedup, Fingerprint};
-use filter::{Filter, Skip};
+use failure::Failure;
+use filter::{Filter, Poison, Skip};
 use retry::Backoff;
 use verdict::{End, Facts, Steps, Verdict};
 
@@ -42,32 +46,36 @@ pub(crate) struct Pipeline {
     pub(crate) dedup: Arc<Dedup>,
     pub(crate) steps: Steps,
     pub(crate) backoff: Backoff,
+    pub(crate) failure_topic: Option<Arc<FailureTopic>>,
     pub(crate) timeout: Duration,
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) counters: Arc<Counters>,
 }
 
+/// What becomes of an event, with what a failure topic needs to know.
+pub(crate) struct Fate {
+    pub(crate) verdict: Verdict,
+    pub(crate) failure: Failure,
+}
+
 /// Before a record enters its key's queue.
 pub(crate) fn admit(
     pipeline: &Pipeline,
-    tp: &TopicPartition,
     view: &RecordView<'_>,
     data: &Bytes,
     leader_epoch: i32,
 ) -> Option<Record> {
     let counters = &pipeline.counters;
-    // Own messages, records that are no messages, types that are not wanted.
     match pipeline.filter.judge(view) {
-        Ok(id) => {
+        Ok(judged) => {
             if view.value().is_none() {
                 counters.tombstones.one();
             }
-            return Some(Record::new(view, data, leader_epoch, id));
+            return Some(Record::new(view, data, leader_epoch, judged));
         }
         Err(Skip::Own) => counters.skipped_own.one(),
         Err(Skip::Type) => counters.skipped_type.one(),
-        Err(Skip::Poison(why)) => poison(counters, tp, view.offset(), view.key().unwrap_or_default(), why),
     }
     None
 }
@@ -81,51 +89,53 @@ pub(crate) async fn process<H: Handler>(
     attempt: &Arc<Attempt>,
     gate: &Arc<Gate>,
     is_running: impl Fn() -> bool,
-) -> Verdict {
+) -> Fate {
+    let (record, clock, counters) = (&event.record, &pipeline.clock, &*pipeline.counters);
     // 1. Nothing starts once the partition is being given up.
     if !is_running() && !sabotaged("drain-starts-nothing") {
-        return Verdict::Unfinished;
+        return Fate { verdict: Verdict::Unfinished, failure: Failure::default() };
     }
-    // 2. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both pass.
-    let fingerprint = fingerprint(pipeline, tp, &event.record);
-    if let Some(print) = fingerprint
-        && pipeline.dedup.seen(print, pipeline.clock.now())
-    {
-        pipeline.counters.duplicates.one();
-        return Verdict::Done;
+    // 2. A record that is no message goes past the handler.
+    if let Some(poison) = record.poison {
+        let facts = Facts { end: End::Poison, attempts: 0, running: true };
+        return judge(pipeline, tp, record, facts, poison.why().to_owned());
     }
-    // 3. The handler, with its timeout and its cancellation.
+    // 3. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both pass.
+    let fingerprint = fingerprint(pipeline, tp, record);
+    if fingerprint.is_some_and(|print| pipeline.dedup.seen(print, clock.now())) {
+        counters.duplicates.one();
+        return Fate { verdict: Verdict::Done, failure: Failure::default() };
+    }
+    // 4. The handler, with its timeout and its cancellation.
     let context = Context::new(Arc::clone(attempt));
-    let message = event.record.message(&tp.topic, tp.partition);
-    let (clock, counters) = (&pipeline.clock, &*pipeline.counters);
+    let message = record.message(&tp.topic, tp.partition);
     let outcome = if message.is_tombstone() {
         attempt::run(|| handler.on_tombstone(context, message), attempt, gate, clock, counters).await
     } else {
         attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
     };
-    // 4. What its end means: the steps of the mode.
-    let (end, why) = end_of(pipeline, tp, &event.record, outcome, attempt);
+    // 5. What its end means: the steps of the mode.
+    let (end, why) = end_of(counters, record, outcome, attempt);
     let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
-    let verdict = pipeline.steps.judge(facts, pipeline.backoff, || pipeline.rng.unit());
-    tell(pipeline, tp, &event.record, facts.attempts, verdict, &why);
-    // 5. A finished message's id is remembered before its key goes on.
-    if (verdict.is_final() || sabotaged("dedup-after-done"))
+    let fate = judge(pipeline, tp, record, facts, why);
+    // 6. A finished message's id is remembered before its key goes on.
+    if (fate.verdict.is_final() || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
     {
+        pipeline.dedup.remember(print, clock.now());
+    }
+    fate
+}
+
+/// Remembers the id of a message that was finished elsewhere than in [`process`].
+pub(crate) fn remember(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) {
+    if let Some(print) = fingerprint(pipeline, tp, record) {
         pipeline.dedup.remember(print, pipeline.clock.now());
     }
-    verdict
 }
 
 /// How an attempt ended, counted, and why it failed.
-fn end_of(
-    pipeline: &Pipeline,
-    tp: &TopicPartition,
-    record: &Record,
-    outcome: Outcome,
-    attempt: &Attempt,
-) -> (End, String) {
-    let counters = &pipeline.counters;
+fn end_of(counters: &Counters, record: &Record, outcome: Outcome, attempt: &Attempt) -> (End, String) {
     let error = match outcome {
         Outcome::Returned(Ok(())) => {
             counters.handled.one();
@@ -140,8 +150,7 @@ fn end_of(
         }
     };
     if error.is_unreadable() && record.payload().is_some_and(|payload| !json::is_valid(payload)) {
-        poison(counters, tp, record.offset, record.key(), "its payload is not JSON");
-        return (End::Poison, String::new());
+        return (End::Poison, Poison::Payload.why().to_owned());
     }
     match error.class() {
         ErrorClass::Transient => {
@@ -155,60 +164,49 @@ fn end_of(
     }
 }
 
-/// One line for what did not end well.
-fn tell(
-    pipeline: &Pipeline,
-    tp: &TopicPartition,
-    record: &Record,
-    attempts: u32,
-    verdict: Verdict,
-    why: &str,
-) {
+/// The verdict, and one line for what did not end well.
+fn judge(pipeline: &Pipeline, tp: &TopicPartition, record: &Record, facts: Facts, why: String) -> Fate {
+    let verdict = pipeline.steps.judge(facts, pipeline.backoff, || pipeline.rng.unit());
+    let attempts = facts.attempts;
+    let poison = facts.end == End::Poison;
+    if poison {
+        pipeline.counters.poison.one();
+    } else if verdict == Verdict::GiveUp {
+        pipeline.counters.given_up.one();
+    }
     let (topic, partition, offset) = (&*tp.topic, tp.partition, record.offset);
-    let key = || String::from_utf8_lossy(record.key());
+    let key = || match record.written_key().map(std::str::from_utf8) {
+        Some(Ok(text)) => text.to_owned(),
+        Some(Err(_)) => record.key().escape_ascii().to_string(),
+        None => "(none)".to_owned(),
+    };
     match verdict {
-        Verdict::GiveUp => {
-            pipeline.counters.given_up.one();
-            error!(
-                topic,
-                partition,
-                offset,
-                key = %key(),
-                attempts,
-                error = why,
-                "a message is given up: its handler failed"
-            );
+        Verdict::GiveUp if poison => {
+            warn!(topic, partition, offset, key = %key(), "a record is skipped because it is no message: {why}");
         }
-        Verdict::Retry(wait) => {
-            let retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            warn!(
-                topic,
-                partition,
-                offset,
-                key = %key(),
-                attempts,
-                retry_in_ms,
-                error = why,
-                "a handler failed; its message is retried"
-            );
-        }
+        Verdict::Route if poison => warn!(
+            topic, partition, offset, key = %key(),
+            "a record goes to the failure topic because it is no message: {why}"
+        ),
+        Verdict::GiveUp => error!(
+            topic, partition, offset, key = %key(), attempts, error = why,
+            "a message is given up: its handler failed"
+        ),
+        Verdict::Route => error!(
+            topic, partition, offset, key = %key(), attempts, error = why,
+            "a message goes to the failure topic: its handler failed"
+        ),
+        Verdict::Retry(wait) => warn!(
+            topic, partition, offset, key = %key(), attempts, error = why,
+            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "a handler failed; its message is retried"
+        ),
         Verdict::Done | Verdict::Unfinished | Verdict::LeftBehind => {}
     }
+    Fate { verdict, failure: Failure { poison, error: why, attempts } }
 }
 
 fn fingerprint(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) -> Option<Fingerprint> {
     let (id, payload) = (record.id.as_ref()?, record.payload()?);
     Some(pipeline.dedup.fingerprint(&tp.topic, record.key(), &id.of(payload)))
-}
-
-/// A record that is no message never vanishes unseen: one line with its position, and a count.
-fn poison(counters: &Counters, tp: &TopicPartition, offset: i64, key: &[u8], why: &str) {
-    counters.poison.one();
-    warn!(
-        topic = &*tp.topic,
-        partition = tp.partition,
-        offset,
-        key = %key.escape_ascii(),
-        "a record is skipped because it is no message: {why}"
-    );
 }

@@ -186,6 +186,11 @@ impl Gate {
     /// An abandoned handler has ended: its permit is free.
     pub(crate) fn vacated(self: &Arc<Self>) {
         self.occupied.fetch_sub(1, Ordering::AcqRel);
+        self.rouse();
+    }
+
+    /// Wakes a worker for what [`push_from_worker`](Gate::push_from_worker) queued on behalf of somebody else.
+    pub(crate) fn rouse(self: &Arc<Self>) {
         let wake = {
             let mut inner = self.lock();
             self.next_wake(&mut inner)

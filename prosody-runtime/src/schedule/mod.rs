@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `gate.rs` | which worker runs the next event, within `MaxConcurrency`? |
 //! | `retries.rs` | which failed events wait, and until when? |
+//! | `routes.rs` | which events wait until the failure topic has them? |
 
 pub(crate) mod gate;
 pub(crate) mod retries;
+pub(crate) mod routes;

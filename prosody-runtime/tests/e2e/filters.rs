@@ -32,7 +32,7 @@ async fn records_that_are_no_messages_are_counted_and_passed() {
 async fn a_payload_its_handler_cannot_read_is_poison_only_when_it_is_not_json() {
     let world = World::new(&[("t", 1)]);
     let records: [(Option<&[u8]>, Option<&[u8]>); 2] =
-        [(Some(b"a"), Some(b"{\"n\":1,\"x\":[}")), (Some(b"b"), Some(b"{\"n\":\"one\"}"))];
+        [(Some(b"a"), Some(b"{\"n\":1,\"x\":nope}")), (Some(b"b"), Some(b"{\"n\":\"one\"}"))];
     world.cluster.append("t", 0, &records).unwrap();
     let (client, diary) = (world.client(), Diary::default());
     let attempts = Arc::new(AtomicUsize::new(0));
@@ -47,6 +47,7 @@ async fn a_payload_its_handler_cannot_read_is_poison_only_when_it_is_not_json() 
     client.subscribe(handler).await.unwrap();
     world.until("all committed", || world.committed_sum() == 2).await;
     assert_eq!((client.insight().poison, client.insight().failed_attempts), (1, 1));
+    assert_eq!(diary.started().len(), 3, "the scan does not see that `nope` is no JSON; the handler does");
     client.unsubscribe().await.unwrap();
 }
 

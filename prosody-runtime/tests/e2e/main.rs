@@ -12,6 +12,7 @@
 )]
 
 mod delivery;
+mod failure_topic;
 mod failures;
 mod filters;
 mod handover;

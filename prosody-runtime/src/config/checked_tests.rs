@@ -1,0 +1,109 @@
+//! Options that fit and options that do not.
+
+use super::*;
+
+fn problems(options: Options) -> Vec<String> {
+    match check(options, vec![]) {
+        Ok(_) => vec![],
+        Err(error) => error.problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn with(pairs: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    for (name, text) in pairs {
+        options.set(name, text).unwrap();
+    }
+    options
+}
+
+#[test]
+fn defaults_are_those_of_the_table() {
+    let checked = check(with(&[("Mock", "true"), ("GroupId", "g")]), vec![]).unwrap();
+    assert_eq!((checked.max_concurrency, checked.max_uncommitted), (32, 64));
+    assert_eq!(checked.timeout, Duration::from_secs(240));
+    assert_eq!(checked.send_timeout, Some(Duration::from_secs(30)));
+    assert_eq!(checked.fetch_buffer, 64 << 20);
+    assert_eq!((checked.idempotence_cache, checked.idempotence_ttl.as_secs()), (8_192, 7 * 86_400));
+    assert_eq!(checked.source_system.as_ref(), "g");
+    assert_eq!(checked.mock.as_deref(), Some(MOCK_CLUSTER));
+}
+
+#[test]
+fn one_error_lists_every_problem_by_option_and_variable() {
+    let options = with(&[
+        ("BootstrapServers", "nohost, b:9092, c:99999"),
+        ("MaxConcurrency", "0"),
+        ("IdempotenceCacheSize", "0"),
+        ("ProbePort", "8000"),
+        ("SendTimeout", "0s"),
+        ("RetryBase", "10m"),
+        ("SubscribedTopics", "ok, not ok, ^pattern"),
+        ("Mode", "low-latency"),
+        ("SaslPassword", "hunter2"),
+    ]);
+    let problems = problems(options);
+    for expected in [
+        "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `nohost`",
+        "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `c:99999`",
+        "MaxConcurrency (PROSODY_MAX_CONCURRENCY): must be at least 1",
+        "IdempotenceCacheSize (PROSODY_IDEMPOTENCE_CACHE_SIZE): must be at least 1",
+        "ProbePort (PROSODY_PROBE_PORT): this version",
+        "SendTimeout (PROSODY_SEND_TIMEOUT): must be longer than 0",
+        "RetryBase (PROSODY_RETRY_BASE): must not be longer",
+        "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
+        "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `^pattern`",
+        "FailureTopic (PROSODY_FAILURE_TOPIC): required in low-latency mode",
+        "SaslPassword (PROSODY_SASL_PASSWORD): this version",
+    ] {
+        assert!(problems.iter().any(|problem| problem.starts_with(expected)), "{expected} in {problems:#?}");
+    }
+    assert_eq!(problems.len(), 11, "{problems:#?}");
+    assert!(!problems.concat().contains("hunter2"), "a secret never prints");
+}
+
+#[test]
+fn values_that_ask_for_nothing_are_accepted_for_features_that_do_not_exist() {
+    for (name, off) in
+        [("ProbePort", "0"), ("ProbePort", "none"), ("DeferEnabled", "false"), ("Log", "debug")]
+    {
+        assert_eq!(problems(with(&[("Mock", "true"), (name, off)])), Vec::<String>::new(), "{name}={off}");
+    }
+    assert_eq!(problems(with(&[("Mock", "true"), ("DeferEnabled", "true")])).len(), 1);
+}
+
+#[test]
+fn a_failure_topic_is_no_subscribed_one_and_required_in_low_latency() {
+    let problems = |pairs: &[(&str, &str)]| problems(with(&[&[("Mock", "true")], pairs].concat()));
+    let topics = ("SubscribedTopics", "t, u");
+    for mode in ["pipeline", "low-latency", "best-effort"] {
+        let mode = ("Mode", mode);
+        assert_eq!(
+            problems(&[mode, topics, ("FailureTopic", "dead"), ("MaxRetries", "0")]),
+            Vec::<String>::new()
+        );
+        for (name, why) in
+            [("u", "must not be one of SubscribedTopics"), ("no t", "`no t` is not a topic name")]
+        {
+            let problems = problems(&[mode, topics, ("FailureTopic", name)]);
+            assert!(problems.len() == 1 && problems[0].contains(why), "{problems:?}");
+        }
+    }
+    assert!(problems(&[("Mode", "low-latency"), topics])[0].contains("required"));
+}
+
+#[test]
+fn a_mock_cluster_is_named_by_its_bootstrap_text() {
+    let name = |pairs: &[(&str, &str)]| check(with(pairs), vec![]).unwrap().mock;
+    assert_eq!(name(&[("BootstrapServers", "mock://blue")]).as_deref(), Some("blue"));
+    assert_eq!(name(&[("BootstrapServers", "a:1"), ("Mock", "true")]).as_deref(), Some("a:1"));
+    assert_eq!(name(&[("BootstrapServers", "a:1")]), None);
+}
+
+#[test]
+fn without_a_bound_is_only_for_sends() {
+    let mut options = with(&[("Mock", "true"), ("SendTimeout", "none")]);
+    assert_eq!(check(options.clone(), vec![]).unwrap().send_timeout, None);
+    options.stall_threshold = Some(Duration::MAX);
+    assert_eq!(problems(options).len(), 1);
+}

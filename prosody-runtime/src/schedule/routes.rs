@@ -1,0 +1,127 @@
+//! Which events wait until the failure topic has them? Each in a task of its own, without a permit; its key waits with
+//! it. Only the write is repeated, never the handler, and nothing is finished before a broker has acknowledged it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prosody_base::{Lane, Spawner};
+use prosody_wire::produce::{OutgoingRecord, Producer};
+use tracing::{error, warn};
+
+use super::gate::Gate;
+use crate::partition::keys::KeySlot;
+use crate::partition::record::{Event, Record};
+use crate::partition::runtime::Partition;
+use crate::partition::window::Ending;
+use crate::pipeline::failure::{Failure, headers, notes};
+use crate::pipeline::retry::Backoff;
+use crate::pipeline::{Pipeline, remember};
+
+/// Waits between writes that failed for a reason the producer does not retry by itself.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
+/// How long a partition that is being given up waits for a write: longer than a leader needs to move, and shorter than
+/// any drain.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+/// A write without an answer is mentioned this often.
+const MENTION: Duration = Duration::from_secs(30);
+
+/// Where failed events go.
+pub(crate) struct FailureTopic {
+    pub(crate) name: Arc<str>,
+    pub(crate) group_id: Arc<str>,
+    pub(crate) source_system: Arc<str>,
+    /// Of its own: what cannot be written there must not fill the memory for what the application sends.
+    pub(crate) producer: Producer,
+    pub(crate) spawner: Spawner,
+}
+
+/// Writes an event to the failure topic, however often that takes, and then finishes it.
+pub(crate) fn write(
+    pipeline: &Arc<Pipeline>,
+    topic: &Arc<FailureTopic>,
+    gate: &Arc<Gate>,
+    partition: Arc<Partition>,
+    (slot, mut event): (KeySlot, Event),
+    failure: Failure,
+) {
+    partition.copy_out(slot, &mut event);
+    let (pipeline, gate, spawner) = (Arc::clone(pipeline), Arc::clone(gate), topic.spawner.clone());
+    let topic = Arc::clone(topic);
+    let writing = async move {
+        let clock = &pipeline.clock;
+        let written = {
+            let too_late = async {
+                partition.draining().await;
+                let _ = clock.until(clock.now() + LAST_WRITE, partition.cancelled()).await;
+            };
+            tokio::select! {
+                biased;
+                () = deliver(&pipeline, &topic, &partition, &event.record, &failure) => true,
+                () = too_late => false,
+            }
+        };
+        let ending = if written {
+            pipeline.counters.routed.one();
+            remember(&pipeline, partition.tp(), &event.record);
+            Ending::Done
+        } else {
+            Ending::Unfinished
+        };
+        partition.finish(slot, event.ticket, ending, &mut Vec::new());
+        gate.rouse();
+    };
+    spawner.spawn(Lane::Work, writing).detach();
+}
+
+/// Ends when the record is in the topic.
+async fn deliver(
+    pipeline: &Pipeline,
+    topic: &FailureTopic,
+    partition: &Partition,
+    record: &Record,
+    failure: &Failure,
+) {
+    let (clock, tp) = (&pipeline.clock, partition.tp());
+    let notes = notes(&topic.group_id, &topic.source_system, tp, record, failure);
+    let headers = headers(record, &notes);
+    let mut tries = 0u32;
+    loop {
+        let outgoing = OutgoingRecord {
+            topic: &topic.name,
+            partition: None,
+            key: record.written_key(),
+            value: record.payload(),
+            headers: &headers,
+            timestamp: None,
+        };
+        let mut sending = pin!(topic.producer.send(outgoing, None));
+        let sent = loop {
+            match clock.until(clock.now() + MENTION, sending.as_mut()).await {
+                Ok(sent) => break sent,
+                Err(_) => warn!(
+                    topic = &*tp.topic,
+                    partition = tp.partition,
+                    offset = record.offset,
+                    failure_topic = &*topic.name,
+                    "the failure topic has not acknowledged a message for {} s; its key waits",
+                    MENTION.as_secs()
+                ),
+            }
+        };
+        let Err(why) = sent else { return };
+        tries = tries.saturating_add(1);
+        pipeline.counters.failed_routes.one();
+        let wait = AGAIN.wait(tries, pipeline.rng.unit());
+        error!(
+            topic = &*tp.topic,
+            partition = tp.partition,
+            offset = record.offset,
+            failure_topic = &*topic.name,
+            tries,
+            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "a message cannot be written to the failure topic; the write is repeated and its key waits: {why}"
+        );
+        clock.sleep(wait).await;
+    }
+}
