@@ -47,7 +47,8 @@ async fn a_record_arrives_as_it_was_sent() {
         assert_eq!(log[0].key.as_deref(), Some(&b"123456789"[..]));
         assert_eq!(log[0].value.as_deref(), Some(&value[..]));
         assert_eq!(log[0].timestamp, 1_700_000_000_123);
-        let header = |key: &'static [u8], value: Option<&'static str>| (Bytes::from(key), value.map(Bytes::from));
+        let header =
+            |key: &'static [u8], value: Option<&'static str>| (Bytes::from(key), value.map(Bytes::from));
         let headers = [header(b"a", Some("1")), header(b"b", Some("")), header(b"a", Some("2"))];
         assert_eq!(log[0].headers, [headers.as_slice(), &[header(b"\xff", None)]].concat());
         let tombstone = OutgoingRecord { value: None, headers: &[], ..sent };

@@ -50,7 +50,11 @@ impl OwnedRecord {
             partition: record.partition,
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect(),
+            headers: record
+                .headers
+                .iter()
+                .map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)))
+                .collect(),
             timestamp,
             deadline,
             size,
