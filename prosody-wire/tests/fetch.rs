@@ -117,6 +117,27 @@ async fn new_records_end_a_waiting_poll_and_a_new_partition_does_not_wait_for_it
     assert!(world.cluster.requests(ApiKey::FETCH).len() < 10);
 }
 
+/// Batches that expanded much once made the idle long poll to one broker reserve the whole budget. It was always asked
+/// again first, and a partition led by another broker was never read.
+#[tokio::test(start_paused = true)]
+async fn what_one_broker_is_asked_for_leaves_memory_for_the_others() {
+    let world = World::new(2);
+    world.cluster.create_topic("t", 2).unwrap();
+    world.cluster.move_leader("t", 0, 1);
+    world.cluster.move_leader("t", 1, 2);
+    let (producer, value) = (world.producer(), "a".repeat(8_000));
+    for _ in 0..30 {
+        producer.send(record("t", 0, &value), None).await.unwrap();
+    }
+    let fetcher = fetcher(&world);
+    let mut idle = fetcher.open(TopicPartition::new("t", 0), at(0));
+    read(&mut idle, 30).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.fill("t", 1, numbered("", 0..5));
+    let mut other = fetcher.open(TopicPartition::new("t", 1), at(0));
+    assert_eq!(within(1_000, read(&mut other, 5)).await, numbered("", 0..5));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_fetcher_asks_once_in_every_wait() {
     let world = World::new(1);

@@ -81,6 +81,8 @@ pub(super) struct Driver {
     leaderless_at: Option<Instant>,
     /// Since when memory is what keeps a partition from being fetched.
     starved_at: Option<Instant>,
+    /// Whose request waits for memory; it is served before the others.
+    starved: Option<BrokerId>,
 }
 
 /// With shares smaller than a batch, partitions take turns of this length.
@@ -98,6 +100,7 @@ impl Driver {
             reserved: 0,
             leaderless_at: None,
             starved_at: None,
+            starved: None,
         }
     }
 
@@ -195,9 +198,11 @@ impl Driver {
             let mut leaders: Vec<BrokerId> = state.parts.values().filter_map(|part| part.leader).collect();
             leaders.sort_unstable();
             leaders.dedup();
+            let first = leaders.iter().position(|id| Some(*id) == self.starved).unwrap_or(0);
+            leaders.rotate_left(first);
             leaders
         };
-        let mut starved = false;
+        self.starved = None;
         for id in leaders {
             let broker = self.brokers.entry(id).or_default();
             if broker.retry_at.is_some_and(|at| at > now) {
@@ -208,8 +213,11 @@ impl Driver {
                 (true, false) => Kind::Look,
                 (true, true) => continue,
             };
-            starved |= !self.start(now, id, kind);
+            if !self.start(now, id, kind) {
+                self.starved.get_or_insert(id);
+            }
         }
+        let starved = self.starved.is_some();
         self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
         if !starved {
             self.starved_at = None;
@@ -243,12 +251,14 @@ impl Driver {
         let config = self.shared.config.clone();
         let Some(broker) = self.brokers.get_mut(&id) else { return true };
         let mut state = self.shared.state();
-        let (asked, percent) = choose(&state, id, kind, now, broker.rotation);
+        let share = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes);
+        let Choice { asked, percent, room } = choose(&state, id, kind, now, broker.rotation, share);
         if asked.is_empty() {
             return true;
         }
         let held = self.shared.budget.held() + extra(&state) + self.reserved;
-        let Some(max_bytes) = request_bytes(config.buffer_bytes, held, config.max_bytes, percent) else {
+        let Some(max_bytes) = request_bytes(config.buffer_bytes, held, room, config.max_bytes, percent)
+        else {
             return false;
         };
         for (asked, _) in &asked {
@@ -322,15 +332,25 @@ fn extra(state: &State) -> usize {
     state.parts.values().map(more).sum()
 }
 
-/// The partitions for the next request, beginning at another one each time, and how far their batches expand.
+/// The partitions for the next request.
+struct Choice {
+    asked: Vec<(Asked, Params)>,
+    /// How far their batches expand.
+    percent: usize,
+    /// What is free of their shares.
+    room: usize,
+}
+
+/// Begins at another partition each time.
 fn choose(
     state: &State,
     broker: BrokerId,
     kind: Kind,
     now: Instant,
     rotation: usize,
-) -> (Vec<(Asked, Params)>, usize) {
-    let mut percent = 100;
+    share: usize,
+) -> Choice {
+    let (mut percent, mut room) = (100, 0usize);
     let mut asked = Vec::new();
     for (id, part) in &state.parts {
         let due = part.retry_at.is_none_or(|at| at <= now);
@@ -340,6 +360,7 @@ fn choose(
         }
         let Some(offset) = part.cursor.position() else { continue };
         percent = percent.max(part.percent);
+        room = room.saturating_add(share.saturating_sub(part.bytes()));
         let key =
             Key { topic: Arc::clone(&part.tp.topic), topic_id: part.topic_id, partition: part.tp.partition };
         let params = Params {
@@ -352,7 +373,7 @@ fn choose(
     }
     let count = asked.len().max(1);
     asked.rotate_left(rotation % count);
-    (asked, percent)
+    Choice { asked, percent, room }
 }
 
 async fn send(

@@ -1,8 +1,9 @@
 //! How much may be fetched now, and for which partitions, under one budget? Pure.
 //!
 //! Every open partition owns an equal share of the budget, at least one batch. It is left out of requests only while its
-//! share is full, until half of it is free again: a partition nobody reads stops itself and no other. All numbers
-//! are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
+//! share is full, until half of it is free again: a partition nobody reads stops itself and no other. A request asks
+//! for no more than what is free of its partitions' shares, so that the requests to other brokers find theirs. All
+//! numbers are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
 
 /// One partition as the plan sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,20 +19,27 @@ pub(crate) fn share(budget: usize, partitions: usize, batch: usize) -> usize {
     (budget / partitions.max(1)).max(batch)
 }
 
-/// Whether a partition is left out.
+/// Whether a partition is left out. Its last eighth is not worth a round trip.
 pub(crate) fn is_full(held: Held, share: usize) -> bool {
-    if held.full { held.bytes > share / 2 } else { held.bytes >= share }
+    held.bytes > if held.full { share / 2 } else { share - share / 8 }
 }
 
 /// Bytes of records the next request may ask for, or `None` when it has to wait. `held` is everything held and asked
-/// for already, `percent` the size of decompressed batches relative to compressed ones.
+/// for already, `room` what is free of the shares of the request's partitions, `percent` the size of decompressed
+/// batches relative to compressed ones.
 ///
 /// One response may go over the budget: a broker sends one whole batch whatever the limit is.
-pub(crate) fn request_bytes(budget: usize, held: usize, largest: usize, percent: usize) -> Option<usize> {
+pub(crate) fn request_bytes(
+    budget: usize,
+    held: usize,
+    room: usize,
+    largest: usize,
+    percent: usize,
+) -> Option<usize> {
     let free = budget.saturating_sub(held);
     // A few bytes are not worth a round trip, and the broker would send a whole batch all the same.
-    let enough = largest.min(budget / 8).max(1);
-    (free >= enough).then(|| (free.saturating_mul(100) / percent.max(100)).clamp(1, largest))
+    let enough = largest.min(budget / 8).min(room).max(1);
+    (free >= enough).then(|| (free.min(room).saturating_mul(100) / percent.max(100)).clamp(1, largest))
 }
 
 /// Compressed bytes at the size they will have.
@@ -49,9 +57,21 @@ mod tests {
         let share = share(64 << 20, 4, 1 << 20);
         assert_eq!(share, 16 << 20);
         let held = |bytes, full| is_full(Held { bytes, full }, share);
-        assert!(!held(share - 1, false) && held(share, false));
+        assert!(!held(share / 8 * 7, false) && held(share / 8 * 7 + 1, false));
         assert!(held(share / 2 + 1, true) && !held(share / 2, true));
         assert_eq!(super::share(64 << 20, 1000, 1 << 20), 1 << 20, "never less than one batch");
+    }
+
+    #[test]
+    fn a_request_leaves_the_requests_to_other_brokers_their_shares() {
+        // Small batches that expand sixteenfold: the long poll to one broker, idle and always asked again first, took
+        // the whole budget, and a partition led by another broker was never read.
+        let (budget, largest, percent) = (64 << 20, 8 << 20, 1_600);
+        let share = share(budget, 2, 1 << 20);
+        let first = request_bytes(budget, 0, share, largest, percent).unwrap();
+        let reserved = expanded(first, percent);
+        assert!(reserved <= share);
+        assert_eq!(request_bytes(budget, reserved, share, largest, percent), Some(first));
     }
 
     proptest! {
@@ -78,7 +98,8 @@ mod tests {
                     one.full = is_full(*one, share);
                 }
                 let wanting = held.iter().filter(|held| !held.full).count();
-                if let Some(bytes) = request_bytes(budget, total, largest, percent)
+                let room = held.iter().filter(|held| !held.full).map(|held| share - held.bytes).sum();
+                if let Some(bytes) = request_bytes(budget, total, room, largest, percent)
                     && wanting > 0
                 {
                     let each = bytes / wanting;
@@ -91,7 +112,7 @@ mod tests {
                 // With partitions for everybody, a reader that emptied its share is always served.
                 if partitions > 1 {
                     let others: usize = held.iter().skip(1).map(|held| held.bytes).sum();
-                    let may = request_bytes(budget, held[0].bytes, largest, percent).is_some();
+                    let may = request_bytes(budget, held[0].bytes, share, largest, percent).is_some();
                     prop_assert!(may || others > 0, "partition 0 alone never blocks the others");
                 }
             }
