@@ -133,6 +133,8 @@ pub enum Action {
     Hang,
     /// Serves the request and never answers it or a later one of the connection.
     HangAfter,
+    /// Serves this request and every later one of the connection, and writes none of their answers.
+    Mute,
     /// Serves the request and tells the client to keep away for this long (KIP-219).
     Throttle(Duration),
     /// Serves the request, then closes the broker's direction without the answer; it goes on reading.

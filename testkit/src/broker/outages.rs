@@ -1,7 +1,8 @@
 //! How does a test break a cluster? Brokers that stop and start, leaders and coordinators that move.
 
-use super::Cluster;
+use super::group::{Cell, Identity};
 use super::topics::{Topic, lock};
+use super::{Cluster, code};
 use crate::net::{listen_pipe, listen_tcp};
 
 impl Cluster {
@@ -26,6 +27,19 @@ impl Cluster {
     /// and syncs that wait are answered NOT_COORDINATOR.
     pub fn move_coordinator(&self, group: &str, broker: i32) {
         self.shared.set_coordinator(group, broker);
+    }
+
+    /// Removes a client's members from a group, as an operator may. They learn it from their next request. Returns how
+    /// many there were.
+    pub fn evict(&self, group: &str, client: &str) -> usize {
+        let Some(cell) = self.shared.coordinator.find(group) else { return 0 };
+        let members = self.group(group).map(|group| group.members).unwrap_or_default();
+        let evicted = members.iter().filter(|(_, member)| member.client_id == client).map(|(id, _)| {
+            let who = Identity { member_id: id, instance: None };
+            let leave = |cell: &mut Cell, now, out: &mut _| cell.machine.leave(who, now, out);
+            self.shared.coordinator.with(&self.shared, group, &cell, leave)
+        });
+        evicted.filter(|error| *error == code::NONE).count()
     }
 
     /// Stops a broker: its connections are cut, its partitions and groups go to others that are up.

@@ -7,7 +7,7 @@ mod verdict;
 
 pub use verdict::{Logged, Violation};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// What a sender was told about one record.
@@ -32,6 +32,25 @@ pub(crate) enum Note {
     Committed { partition: i32, offset: i64, by: String },
 }
 
+/// A member's standing in its group, as the broker sees it when a handler is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is in the group, under this member id.
+    Member(String),
+    /// An operator removed it and it cannot know yet: others may run what it runs.
+    Evicted,
+    /// It is not in the group.
+    Out,
+}
+
+/// A handler call that has not ended.
+#[derive(Debug)]
+pub(crate) struct Call {
+    member: String,
+    standing: Standing,
+    place: Place,
+}
+
 /// Recorder of one run over one topic. Clones are not needed: share it behind an `Arc`.
 #[derive(Debug, Default)]
 pub struct History {
@@ -43,8 +62,10 @@ pub(crate) struct Inner {
     pub(crate) notes: Vec<Note>,
     /// By the unique text of the record's value.
     pub(crate) sent: BTreeMap<String, (String, Told)>,
-    pub(crate) running: BTreeMap<(i32, String), Vec<(String, Place)>>,
+    pub(crate) running: BTreeMap<(i32, String), Vec<Call>>,
     pub(crate) online: Vec<Violation>,
+    finished: BTreeSet<Place>,
+    committed: BTreeMap<i32, i64>,
     trace: u64,
 }
 
@@ -58,36 +79,75 @@ impl Inner {
 }
 
 impl History {
-    /// A handler was called. `evicted` says whether another member is out of the group for good, as the broker knows it:
-    /// only then may its handler of the same key still be running.
-    pub fn started(&self, member: &str, place: Place, key: &str, evicted: impl Fn(&str) -> bool) {
+    /// A handler was called. `is_over` says whether a member id is in the group no more: only then may its handler of
+    /// the same key still be running.
+    pub fn started(
+        &self,
+        member: &str,
+        standing: Standing,
+        place: Place,
+        key: &str,
+        is_over: impl Fn(&str) -> bool,
+    ) {
         self.with(|inner| {
             inner.fold(&format!("start {member} {place:?}"));
             let running = inner.running.entry((place.0, key.to_owned())).or_default();
-            for (other, at) in running.iter() {
-                if other == member || !evicted(other) {
+            for other in running.iter() {
+                let may_both = match (&standing, &other.standing) {
+                    _ if other.member == member => false,
+                    (Standing::Evicted, _) | (_, Standing::Evicted | Standing::Out) => true,
+                    (_, Standing::Member(id)) => is_over(id),
+                };
+                if !may_both {
                     inner.online.push(Violation::Overlap {
                         key: key.to_owned(),
-                        first: (other.clone(), *at),
+                        first: (other.member.clone(), other.place),
                         second: (member.to_owned(), place),
                     });
                 }
             }
-            running.push((member.to_owned(), place));
+            running.push(Call { member: member.to_owned(), standing, place });
             inner.notes.push(Note::Started { member: member.to_owned(), place, key: key.to_owned() });
         });
+    }
+
+    /// A handler was called although its member says that the partition is not its own.
+    pub fn started_unowned(&self, member: &str, place: Place) {
+        self.with(|inner| {
+            inner.online.push(Violation::StartedUnowned { member: member.to_owned(), place });
+        });
+    }
+
+    /// How many records a member was given twice in one assignment, by its own count.
+    pub fn rewound(&self, member: &str, records: u64) {
+        if records > 0 {
+            self.with(|inner| inner.online.push(Violation::Rewound { member: member.to_owned(), records }));
+        }
     }
 
     /// A handler returned, or was dropped (`done` = false).
     pub fn ended(&self, member: &str, place: Place, key: &str, done: bool) {
         self.with(|inner| {
             if let Some(running) = inner.running.get_mut(&(place.0, key.to_owned()))
-                && let Some(at) = running.iter().position(|(who, what)| who == member && *what == place)
+                && let Some(at) = running.iter().position(|call| call.member == member && call.place == place)
             {
                 running.swap_remove(at);
             }
             inner.fold(&format!("end {member} {place:?} {done}"));
+            if done {
+                inner.finished.insert(place);
+            }
             inner.notes.push(Note::Ended { place, done });
+        });
+    }
+
+    /// A handler was dropped before it returned, by a process that lives.
+    pub fn abandoned(&self, member: &str, place: Place, key: &str) {
+        self.with(|inner| {
+            let running = inner.running.get(&(place.0, key.to_owned())).into_iter().flatten();
+            if running.into_iter().any(|call| call.member == member && call.place == place) {
+                inner.online.push(Violation::Abandoned { member: member.to_owned(), place });
+            }
         });
     }
 
@@ -97,7 +157,7 @@ impl History {
             let mut gone = 0;
             for running in inner.running.values_mut() {
                 let before = running.len();
-                running.retain(|(who, _)| who != member);
+                running.retain(|call| call.member != member);
                 gone += before - running.len();
             }
             inner.fold(&format!("killed {member} {gone}"));
@@ -109,6 +169,11 @@ impl History {
     pub fn committed(&self, partition: i32, offset: i64, by: &str) {
         self.with(|inner| {
             inner.fold(&format!("commit {partition} {offset} {by}"));
+            let before = inner.committed.insert(partition, offset).unwrap_or_default();
+            if offset < before {
+                let by = by.to_owned();
+                inner.online.push(Violation::CommittedBackwards { partition, before, offset, by });
+            }
             inner.notes.push(Note::Committed { partition, offset, by: by.to_owned() });
         });
     }
@@ -128,24 +193,18 @@ impl History {
 
     /// Handlers of one member running now.
     pub fn running_of(&self, member: &str) -> usize {
-        self.with(|inner| inner.running.values().flatten().filter(|(who, _)| who == member).count())
+        self.with(|inner| inner.running.values().flatten().filter(|call| call.member == member).count())
     }
 
     /// Records that ended well at least once.
     pub fn done(&self) -> usize {
-        self.with(|inner| {
-            let done = inner.notes.iter().filter_map(|note| match note {
-                Note::Ended { place, done: true, .. } => Some(*place),
-                _ => None,
-            });
-            done.collect::<std::collections::BTreeSet<_>>().len()
-        })
+        self.with(|inner| inner.finished.len())
     }
 
     /// Handler calls of records that had already ended well: what a user sees as duplicates.
     pub fn repeated(&self) -> usize {
         self.with(|inner| {
-            let mut finished = std::collections::BTreeSet::new();
+            let mut finished = BTreeSet::new();
             let mut repeated = 0;
             for note in &inner.notes {
                 match note {

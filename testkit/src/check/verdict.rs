@@ -23,6 +23,10 @@ pub enum Violation {
     Lost { place: Place, key: String },
     OutOfOrder { key: String, started: Place, before: Place, member: String },
     Overlap { key: String, first: (String, Place), second: (String, Place) },
+    StartedUnowned { member: String, place: Place },
+    Rewound { member: String, records: u64 },
+    Abandoned { member: String, place: Place },
+    CommittedBackwards { partition: i32, before: i64, offset: i64, by: String },
     CommittedUnfinished { partition: i32, committed: i64, unfinished: i64, by: String },
     SendMissing { value: String, offset: i64 },
     SendDoubled { value: String, places: Vec<Place> },
@@ -39,6 +43,18 @@ impl fmt::Display for Violation {
             }
             Violation::Overlap { key, first, second } => {
                 write!(f, "overlap: key {key} ran at once in {first:?} and {second:?}")
+            }
+            Violation::StartedUnowned { member, place } => {
+                write!(f, "ownership: {member} started {place:?} of a partition it had given up")
+            }
+            Violation::Rewound { member, records } => {
+                write!(f, "reading: {member} was given {records} records twice in one assignment")
+            }
+            Violation::Abandoned { member, place } => {
+                write!(f, "drain: {member} abandoned the handler of {place:?}, which had time left")
+            }
+            Violation::CommittedBackwards { partition, before, offset, by } => {
+                write!(f, "commit: {by} committed {partition}@{offset} after {before}")
             }
             Violation::CommittedUnfinished { partition, committed, unfinished, by } => {
                 write!(f, "commit: {by} committed {partition}@{committed} while {unfinished} had not ended")
@@ -186,7 +202,7 @@ fn sends(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::History;
+    use super::super::{History, Standing};
     use super::*;
 
     fn log(entries: &[(i64, &str, &str)]) -> Vec<Logged> {
@@ -198,8 +214,12 @@ mod tests {
         entries.iter().map(logged).collect()
     }
 
+    fn is(member: &str) -> Standing {
+        Standing::Member(member.to_owned())
+    }
+
     fn run(history: &History, member: &str, offset: i64, key: &str) {
-        history.started(member, (0, offset), key, |_| false);
+        history.started(member, is(member), (0, offset), key, |_| false);
         history.ended(member, (0, offset), key, true);
     }
 
@@ -219,9 +239,15 @@ mod tests {
         let history = History::default();
         history.sent("v-1", "a", Told::NotWritten);
         history.sent("v-9", "a", Told::Written(9));
-        history.started("m1", (0, 1), "a", |_| false);
-        history.started("m2", (0, 0), "a", |_| false);
+        history.started("m1", is("m1"), (0, 1), "a", |_| false);
+        history.started("m2", is("m2"), (0, 0), "a", |_| false);
         history.committed(0, 2, "m1");
+        history.committed(0, 1, "m1");
+        history.abandoned("m2", (0, 0), "a");
+        history.abandoned("m2", (0, 7), "a");
+        history.started_unowned("m1", (0, 1));
+        history.rewound("m1", 0);
+        history.rewound("m2", 3);
         history.ended("m1", (0, 1), "a", true);
         let verdict = history.verdict(&log(&[(0, "a", "v-2"), (1, "a", "v-1"), (2, "b", "v-2")]));
         let has = |wanted: fn(&Violation) -> bool| assert!(verdict.iter().any(wanted), "{verdict:?}");
@@ -229,6 +255,10 @@ mod tests {
         has(|v| matches!(v, Violation::OutOfOrder { started: (0, 1), before: (0, 0), .. }));
         has(|v| matches!(v, Violation::Overlap { .. }));
         has(|v| matches!(v, Violation::CommittedUnfinished { committed: 2, unfinished: 0, .. }));
+        has(|v| matches!(v, Violation::CommittedBackwards { before: 2, offset: 1, .. }));
+        has(|v| matches!(v, Violation::Abandoned { place: (0, 0), .. }));
+        has(|v| matches!(v, Violation::StartedUnowned { place: (0, 1), .. }));
+        has(|v| matches!(v, Violation::Rewound { records: 3, .. }));
         has(|v| matches!(v, Violation::SendMissing { offset: 9, .. }));
         has(|v| matches!(v, Violation::SendDoubled { .. }));
         has(|v| matches!(v, Violation::SendDenied { place: (0, 1), .. }));
@@ -238,8 +268,10 @@ mod tests {
     #[test]
     fn an_evicted_member_may_still_be_running_and_a_killed_one_is_not() {
         let history = History::default();
-        history.started("m1", (0, 0), "a", |_| false);
-        history.started("m2", (0, 0), "a", |other| other == "m1");
+        history.started("m1", is("m1"), (0, 0), "a", |_| false);
+        history.started("m2", is("m2"), (0, 0), "a", |life| life == "m1");
+        history.started("m3", Standing::Evicted, (0, 0), "a", |_| false);
+        history.ended("m3", (0, 0), "a", false);
         assert_eq!(history.killed("m1"), 1);
         history.ended("m2", (0, 0), "a", true);
         assert_eq!(history.verdict(&log(&[(0, "a", "v-1")])), vec![]);

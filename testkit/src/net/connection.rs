@@ -29,6 +29,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut call: Call, mut
 async fn run<S: AsyncRead + AsyncWrite + Unpin>(call: &mut Call, stream: &mut S) -> io::Result<()> {
     let mut frames = Frames::new(call.shared.limits().frame_bytes);
     let mut out = Out::default();
+    let mut is_mute = false;
     loop {
         let Some(frame) = frames.buffered()? else {
             out.flush(call, stream).await?;
@@ -48,12 +49,15 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(call: &mut Call, stream: &mut S)
                 }
             }
         };
-        out.push(write);
+        if !is_mute {
+            out.push(write);
+        }
         if then != Then::Continue || out.bytes >= HELD_BACK {
             out.flush(call, stream).await?;
         }
         match then {
             Then::Continue => {}
+            Then::Mute => is_mute = true,
             Then::Close => return Ok(()),
             Then::HalfClose => {
                 stream.shutdown().await?;

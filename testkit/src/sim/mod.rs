@@ -14,8 +14,10 @@ use crate::broker::ApiKey;
 pub const PARTITIONS: i32 = 6;
 /// Keys of a run.
 pub const KEYS: u64 = 50;
-/// Records produced while the faults strike.
+/// Records in the log of a run, at least; all of them are produced while the faults strike.
 pub const RECORDS: u64 = 500;
+/// Records that are sent: some have so little time that they are given up before they are written.
+pub const SENDS: u64 = 600;
 /// Faults of a run, at least.
 pub const MIN_FAULTS: u64 = 6;
 /// Faults of a run, at most.
@@ -50,6 +52,16 @@ pub enum Fault {
         /// How long.
         away: Duration,
     },
+    /// A broker goes on serving and none of its answers arrives; then it is away for a while. Whoever had requests at it
+    /// does not know which of them had an effect.
+    Crash {
+        /// Which broker.
+        broker: i32,
+        /// How long it serves without an answer.
+        mute: Duration,
+        /// How long it is away.
+        away: Duration,
+    },
     /// A partition gets another leader.
     LeaderMove {
         /// Which partition.
@@ -64,6 +76,8 @@ pub enum Fault {
     },
     /// A member joins: a rebalance. This and [`Leave`](Fault::Leave) are no faults but may repeat nothing.
     Join,
+    /// An operator removes a member from the group, which learns it from its next heartbeat.
+    Evict,
     /// A member leaves in peace: drain, commit, leave.
     Leave,
     /// A member's process ends without a word and another one starts after a while.
@@ -89,9 +103,11 @@ impl Fault {
             Fault::DelayAnswer(..) => "delay-answer",
             Fault::Refuse(..) => "refuse",
             Fault::BrokerRestart { .. } => "broker-restart",
+            Fault::Crash { .. } => "crash",
             Fault::LeaderMove { .. } => "leader-move",
             Fault::CoordinatorMove { .. } => "coordinator-move",
             Fault::Join => "join",
+            Fault::Evict => "evict",
             Fault::Leave => "leave",
             Fault::Kill { .. } => "kill",
             Fault::Silence { .. } => "silence",
@@ -99,16 +115,18 @@ impl Fault {
     }
 
     /// Every kind there is. A run over many seeds in which one of them never struck proves less than it says.
-    pub const KINDS: [&'static str; 12] = [
+    pub const KINDS: [&'static str; 14] = [
         "cut-before",
         "cut-after",
         "delay",
         "delay-answer",
         "refuse",
         "broker-restart",
+        "crash",
         "leader-move",
         "coordinator-move",
         "join",
+        "evict",
         "leave",
         "kill",
         "silence",
@@ -157,6 +175,12 @@ impl Plan {
         for _ in 0..count {
             let at = STORM.mul_f64(rng.unit());
             plan.faults.push((at, draw(&rng, plan.brokers)));
+        }
+        // From a stream of their own: what a kept seed tells stays true when one more kind is added here.
+        let rng = Rng::seeded(seed ^ 0xC4A5);
+        for _ in 0..1 + rng.below(3) {
+            let at = STORM.mul_f64(rng.unit());
+            plan.faults.push((at, draw_more(&rng, plan.brokers)));
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
@@ -210,6 +234,17 @@ fn draw(rng: &Rng, brokers: i32) -> Fault {
         9 => Fault::Leave,
         10 => Fault::Kill { back: short },
         _ => Fault::Silence { lasts: Duration::from_secs(1 + rng.below(20)) },
+    }
+}
+
+fn draw_more(rng: &Rng, brokers: i32) -> Fault {
+    let broker = 1 + i32::try_from(rng.below(u64::try_from(brokers).unwrap_or(1))).unwrap_or(0);
+    match rng.below(3) {
+        0 => Fault::Evict,
+        _ => {
+            let short = |most| Duration::from_millis(1 + rng.below(most));
+            Fault::Crash { broker, mute: short(3_000), away: short(4_000) }
+        }
     }
 }
 

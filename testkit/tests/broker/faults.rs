@@ -82,6 +82,19 @@ async fn silence_keeps_the_connection_open() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mute_connection_serves_on_and_answers_nothing() {
+    let cluster = ready();
+    cluster.control().on(Match::any().nth(1), Action::Mute);
+    let mut client = Client::new(&cluster, 1);
+    client.send(9, &produce(&[0])).await;
+    client.send(9, &produce(&[0])).await;
+    let clock = Clock::system();
+    let silent = clock.until(clock.now() + Duration::from_secs(60), client.stream.read_u8()).await;
+    assert!(silent.is_err(), "neither bytes nor an end");
+    assert_eq!(written(&cluster), 2, "later requests have their effect as well");
+}
+
+#[tokio::test(start_paused = true)]
 async fn delays_hold_back_the_effect_or_only_the_answer() {
     let clock = Clock::system();
     for (action, early) in

@@ -93,6 +93,17 @@ fn ready() -> Cluster {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_evicted_member_learns_it_from_its_next_request() {
+    let cluster = ready();
+    let (mut a, leader, _b, _other) = two(&cluster).await;
+    let client = cluster.group("g").unwrap().members[leader.as_str()].client_id.clone();
+    assert_eq!((cluster.evict("g", "nobody"), cluster.evict("nothing", &client)), (0, 0));
+    assert_eq!(cluster.evict("g", &client), 2, "both members of this client id");
+    assert_eq!(a.call(3, &beat(2, &leader)).await.error_code, 25);
+    assert_eq!(cluster.violations(), vec![], "it could not know");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_that_is_silent_is_removed_after_its_session_and_not_before() {
     let cluster = ready();
     let clock = Clock::system();

@@ -24,6 +24,8 @@ pub(crate) enum Then {
     HalfClose,
     /// The broker reads on into nothing.
     Swallow,
+    /// The next request; no answer is written any more.
+    Mute,
 }
 
 /// The bytes of an answer: length, correlation id, and an empty tag section in flexible versions.
@@ -48,6 +50,7 @@ pub(super) fn struck(action: &Action, correlation: i32, flexible: bool, body: Se
         Action::CutAfter => (Outcome::CutAfter, silent(Then::Close)),
         Action::HangAfter => (Outcome::CutAfter, silent(Then::Swallow)),
         Action::HalfClose => (Outcome::CutAfter, silent(Then::HalfClose)),
+        Action::Mute => (Outcome::CutAfter, silent(Then::Mute)),
         Action::Error(_) => (Outcome::Refused, framed(correlation, flexible, body)),
         Action::Garbage(bytes) => {
             (Outcome::Spoiled, Fate { write: vec![bytes.clone()], then: Then::Continue })
