@@ -1,54 +1,94 @@
 //! Would the simulation notice? Safety checks are switched off, each alone, in a process of its own: the same
 //! seeds that pass with it must break a promise without it.
 
+use std::ops::Range;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prosody_base::SABOTAGE;
+use prosody_testkit::sim::Plan;
 
-/// Checks of `prosody_base::SABOTAGE` whose absence breaks a promise of a whole run. The others are guarded closer to where
-/// they stand, by the models and tests of their folders.
-const NOTICED: [&str; 5] = [
-    "group-two-phase",
-    "group-session-expiry",
-    "group-commit-epoch",
-    "watermark-highest-read",
-    "watermark-unfinished",
+/// Checks of `prosody_base::SABOTAGE` whose absence breaks a promise of a whole run, with the seed that noticed first
+/// when this was written: it is tried before the others, which saves time and decides nothing.
+///
+/// The others are guarded closer to where they stand:
+/// - `rewind-guard`: the fetcher hands no record out twice as long as `fetch-skip-below` stands, so only the model of
+///   `partition/offsets.rs` can bring one.
+const NOTICED: &[(&str, u64)] = &[
+    ("produce-lost-answer", 0),
+    ("produce-renumber", 4),
+    ("group-two-phase", 2),
+    ("group-session-expiry", 30),
+    ("group-commit-epoch", 3),
+    ("group-offset-error", 4),
+    ("produce-same-sequence", 0),
+    ("produce-unknown-outcome", 0),
+    ("fetch-skip-below", 0),
+    ("watermark-highest-read", 0),
+    ("watermark-unfinished", 41),
+    ("key-exclusive", 0),
+    ("drain-starts-nothing", 3),
+    ("drain-waits", 0),
+    ("one-life", 25),
+    ("retry-holds-key", 1),
+    ("transient-is-not-done", 1),
+    ("dedup-after-done", 1),
 ];
 
-/// Seeds a weakened check has to be caught in.
-const SEEDS: &str = "0..200";
+/// Seeds a weakened check has to be caught in; `seeds` shows that they pass with it.
+const SEEDS: Range<u64> = 0..200;
+
+/// Tells the child process which seed to try first.
+const FIRST: &str = "PROSODY_SABOTAGE_FIRST";
 
 #[test]
 #[ignore = "the parent process runs it once per check"]
 fn seeds_with_one_check_off() {
-    let mut caught = None;
-    // In order and one by one, so that the first seed that notices is known.
-    for seed in 0..200 {
-        let report = crate::run_watched(&prosody_testkit::sim::Plan::of(seed));
+    let first = std::env::var(FIRST).ok().and_then(|seed| seed.parse().ok());
+    for seed in first.into_iter().filter(|seed| SEEDS.contains(seed)).chain(SEEDS) {
+        let report = crate::run_watched(&Plan::of(seed));
         if !report.violations.is_empty() {
             println!("caught by {report}");
-            caught = Some(seed);
-            break;
+            return;
         }
     }
-    assert!(caught.is_some(), "no seed of {SEEDS} noticed");
+    panic!("no seed of {SEEDS:?} noticed");
 }
 
 #[test]
 fn every_check_that_is_switched_off_is_noticed() {
-    let program = std::env::current_exe().unwrap();
-    let mut missed = Vec::new();
-    for (name, promise) in SABOTAGE.iter().filter(|(name, _)| NOTICED.contains(name)) {
-        let child = Command::new(&program)
-            .args(["--exact", "sabotage::seeds_with_one_check_off", "--ignored", "--nocapture"])
-            .env("PROSODY_SABOTAGE", name)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout);
-        match said.lines().find(|line| line.contains("BROKEN")) {
-            Some(first) => println!("{name}: caught, {}", first.trim()),
-            _ => missed.push(format!("{name} ({promise})")),
-        }
+    for (name, _) in NOTICED {
+        assert!(SABOTAGE.iter().any(|(known, _)| known == name), "{name} is no sabotage point");
     }
-    assert!(missed.is_empty(), "switched off and not noticed within {SEEDS}: {missed:#?}");
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some((name, first)) = NOTICED.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match caught(name, *first) {
+                        Some(how) => println!("{name}: caught, {how}"),
+                        None => missed.lock().unwrap().push(*name),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "switched off and not noticed within {SEEDS:?}: {missed:#?}");
+}
+
+/// Switches a check off in a process of its own: the seed that noticed and the first promise it found broken.
+fn caught(name: &str, first: u64) -> Option<String> {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sabotage::seeds_with_one_check_off", "--ignored", "--nocapture"])
+        .env("PROSODY_SABOTAGE", name)
+        .env(FIRST, first.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    let seed = said.lines().find_map(|line| line.split("caught by ").nth(1)?.split(':').next());
+    let broken = said.lines().find(|line| line.contains("BROKEN"))?;
+    Some(format!("{}: {}", seed.unwrap_or("a seed that never ended"), broken.trim()))
 }

@@ -72,10 +72,25 @@ impl<'a> Storm<'a> {
         }
     }
 
+    /// Every member leaves in peace, all at once.
+    pub(crate) async fn disband(&mut self) {
+        let members = std::mem::take(&mut self.members);
+        let leaving: Vec<_> = members.into_iter().map(|member| self.leave(member)).collect();
+        for member in leaving {
+            let _ = member.await;
+        }
+    }
+
+    fn leave(&self, member: Member) -> Task<()> {
+        let scene = Arc::clone(self.scene);
+        self.doors.spawner.spawn(Lane::Work, async move { member.leave(&scene.history).await })
+    }
+
     async fn strike(&mut self, fault: &Fault) {
         let cluster = &self.scene.cluster;
         let once = |api| Match::api(api).times(1);
         let kind = fault.kind();
+        tracing::debug!(?fault, "strikes");
         match fault.clone() {
             Fault::CutBefore(api) => self.rule(kind, once(api), Action::CutBefore),
             Fault::CutAfter(api) => self.rule(kind, once(api), Action::CutAfter),
@@ -90,6 +105,15 @@ impl<'a> Storm<'a> {
                 self.count(kind, u64::from(journal.iter().any(|entry| open(&entry))));
                 cluster.stop_broker(broker);
                 self.later(away, move |scene| scene.cluster.start_broker(broker));
+            }
+            Fault::Crash { broker, mute, away } => {
+                let rule = cluster.control().on(Match::any().broker(broker), Action::Mute);
+                self.rules.push((kind, rule));
+                self.later(mute, move |scene| {
+                    scene.cluster.control().lift(rule);
+                    scene.cluster.stop_broker(broker);
+                });
+                self.later(mute + away, move |scene| scene.cluster.start_broker(broker));
             }
             Fault::LeaderMove { partition, to } => {
                 let moves = cluster.leader(TOPIC, partition) != Some(to);
@@ -109,10 +133,15 @@ impl<'a> Storm<'a> {
                 self.claim(kind);
                 self.join();
             }
+            Fault::Evict if !self.members.is_empty() => {
+                let evicted = self.scene.evict(&self.members[0].name);
+                self.count(kind, u64::from(evicted));
+            }
             Fault::Leave if self.members.len() > 1 => {
                 self.claim(kind);
                 let member = self.members.remove(0);
-                self.healing.push(self.doors.spawner.spawn(Lane::Work, member.leave()));
+                let leaving = self.leave(member);
+                self.healing.push(leaving);
             }
             Fault::Kill { back } if !self.members.is_empty() => {
                 let member = self.members.remove(0);
@@ -131,7 +160,7 @@ impl<'a> Storm<'a> {
                 self.rules.push((kind, rule));
                 self.later(lasts, move |scene| scene.cluster.control().lift(rule));
             }
-            Fault::Leave | Fault::Kill { .. } | Fault::Silence { .. } => {}
+            Fault::Evict | Fault::Leave | Fault::Kill { .. } | Fault::Silence { .. } => {}
         }
     }
 

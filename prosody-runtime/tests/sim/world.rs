@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prosody_base::{Clock, Doors, Lane, Rng, Spawner};
+use prosody_base::{Clock, Doors, Instant, Lane, Rng, Spawner};
 use prosody_testkit::broker::{Limits, Violation};
-use prosody_testkit::check::{History, Logged, Told};
-use prosody_testkit::sim::{KEYS, PARTITIONS, Plan, RECORDS, STORM};
+use prosody_testkit::check::{History, Logged};
+use prosody_testkit::sim::{PARTITIONS, Plan, RECORDS};
 use prosody_testkit::{Cluster, ClusterConfig};
 use tokio::runtime::Builder;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
-use crate::member::{GROUP, SESSION, Scene, TOPIC, client};
+use crate::member::{GROUP, Member, SESSION, Scene, TOPIC};
+use crate::sender::send_all;
 use crate::storm::Storm;
 
 /// After the last fault has healed everything is handled within this time: twice the session timeout, plus the one
@@ -42,10 +45,25 @@ impl fmt::Display for Report {
 /// Plays a plan from start to end in its own single-threaded world.
 pub(crate) fn run(plan: &Plan) -> Report {
     if let Ok(filter) = std::env::var("PROSODY_SIM_LOG") {
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false).try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_timer(SinceStart::default())
+            .with_ansi(false)
+            .try_init();
     }
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(play(plan))
+}
+
+/// Virtual time since the first line: it can be read beside the times of a plan.
+#[derive(Default)]
+struct SinceStart(OnceLock<Instant>);
+
+impl FormatTime for SinceStart {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        let now = Clock::simulated().now();
+        write!(w, "{:.3?}", now - *self.0.get_or_init(|| now))
+    }
 }
 
 async fn play(plan: &Plan) -> Report {
@@ -58,8 +76,16 @@ async fn play(plan: &Plan) -> Report {
     cluster.create_topic(TOPIC, PARTITIONS).expect("a fresh cluster");
     let history = Arc::new(History::default());
     let seen = Arc::clone(&history);
-    cluster.observe_commits(move |commit| seen.committed(commit.partition.1, commit.offset, commit.client));
-    let scene = Arc::new(Scene { cluster, history, clock: doors.clock.clone() });
+    cluster.observe_commits(move |commit| {
+        tracing::debug!(
+            partition = commit.partition.1,
+            offset = commit.offset,
+            by = commit.client,
+            "committed"
+        );
+        seen.committed(commit.partition.1, commit.offset, commit.client);
+    });
+    let scene = Scene::new(cluster, history, doors.clock.clone());
 
     let mut storm = Storm::new(plan, &scene, &doors);
     let sender_doors = Doors { rng: rng.fork(), spawner: Spawner::here(), ..doors.clone() };
@@ -69,18 +95,25 @@ async fn play(plan: &Plan) -> Report {
     let healed = doors.clock.now();
     scene.cluster.control().lift_all();
 
-    let expected: usize = (0..PARTITIONS).map(|partition| scene.cluster.log(TOPIC, partition).len()).sum();
-    let settled = || scene.history.done() >= expected && is_whole(&scene, storm.members.len());
-    while !settled() && doors.clock.now() < healed + RECOVERY {
+    let ends = || (0..PARTITIONS).filter_map(|partition| scene.cluster.log_end(TOPIC, partition));
+    let expected = || usize::try_from(ends().map(|log| log.end).sum::<i64>()).unwrap();
+    let until = healed + RECOVERY;
+    let settled = || is_whole(&scene, &storm.members) && unfinished(&scene).is_empty();
+    while doors.clock.now() < until && (scene.history.done() < expected() || !settled()) {
         doors.clock.sleep(LOOK).await;
     }
     let recovery = doors.clock.now().saturating_duration_since(healed);
     let struck = storm.struck();
-    let leaving: Vec<_> =
-        storm.members.drain(..).map(|member| doors.spawner.spawn(Lane::Work, member.leave())).collect();
-    for member in leaving {
-        let _ = member.await;
+    // What is handled last is committed by those who leave, or not at all.
+    for partition in 0..PARTITIONS {
+        let value = format!("{{\"number\":\"last-{partition}\"}}");
+        scene.cluster.append(TOPIC, partition, &[(Some(b"last"), Some(value.as_bytes()))]);
     }
+    let until = doors.clock.now() + RECOVERY;
+    while doors.clock.now() < until && scene.history.done() < expected() {
+        doors.clock.sleep(LOOK).await;
+    }
+    storm.disband().await;
     let report = Report {
         seed: plan.seed,
         plan: plan.to_string(),
@@ -96,33 +129,11 @@ async fn play(plan: &Plan) -> Report {
 
 /// Whether the group knows exactly the members that are alive and has divided the partitions among them: from here on
 /// every finished record has an owner who commits it.
-fn is_whole(scene: &Scene, alive: usize) -> bool {
-    scene.cluster.group(GROUP).is_some_and(|group| group.state == "Stable" && group.members.len() == alive)
-}
-
-/// Sends every record at its random moment of the storm, in one order, and notes what it was told of each.
-async fn send_all(scene: Arc<Scene>, doors: Doors, rng: Rng) {
-    let sender = client("sender", false, &scene.cluster, &doors);
-    let mut waiting = Vec::new();
-    let step = STORM / u32::try_from(RECORDS).unwrap();
-    for number in 0..RECORDS {
-        let (key, value) = (format!("k{}", rng.below(KEYS)), format!("v-{number}"));
-        let sent = sender.send(TOPIC, &key, format!("\"{value}\"").as_bytes());
-        let history = Arc::clone(&scene.history);
-        waiting.push(doors.spawner.spawn(Lane::Work, async move {
-            let told = match sent.await {
-                Ok(delivery) => Told::Written(delivery.offset),
-                Err(error) if error.may_have_been_written() => Told::Unknown,
-                Err(_) => Told::NotWritten,
-            };
-            history.sent(&value, &key, told);
-        }));
-        doors.clock.sleep(step.mul_f64(2.0 * rng.unit())).await;
-    }
-    for sent in waiting {
-        let _ = sent.await;
-    }
-    let _ = sender.close().await;
+fn is_whole(scene: &Scene, alive: &[Member]) -> bool {
+    scene.cluster.group(GROUP).is_some_and(|group| {
+        let is_in = |member: &Member| group.members.values().any(|known| known.client_id == member.name);
+        group.state == "Stable" && group.members.len() == alive.len() && alive.iter().all(is_in)
+    })
 }
 
 /// A JoinGroup that a planned delay holds up at the broker can be overtaken by the farewell on the other lane. It left
@@ -139,11 +150,15 @@ fn verdict(scene: &Scene) -> Vec<String> {
             log.push(Logged {
                 place: (partition, record.offset),
                 key: text(record.key.as_deref()),
-                value: text(record.value.as_deref()).trim_matches('"').to_owned(),
+                value: text(record.value.as_deref()).split('"').nth(3).unwrap_or_default().to_owned(),
             });
         }
     }
-    let mut found: Vec<String> = scene.history.verdict(&log).iter().map(ToString::to_string).collect();
+    let mut found = Vec::new();
+    if (log.len() as u64) < RECORDS {
+        found.push(format!("plan: {} records were written, which proves too little", log.len()));
+    }
+    found.extend(scene.history.verdict(&log).iter().map(ToString::to_string));
     found.extend(
         scene
             .cluster
@@ -152,16 +167,20 @@ fn verdict(scene: &Scene) -> Vec<String> {
             .filter(|one| !is_overtaken(one))
             .map(|one| format!("broker: {one}")),
     );
+    for (partition, end, committed) in unfinished(scene) {
+        found.push(format!("drain: {partition} ends at {end}, committed is {committed} after everyone left"));
+    }
+    found
+}
+
+/// Partitions whose end is not what the group has committed, with both.
+fn unfinished(scene: &Scene) -> Vec<(i32, i64, i64)> {
     let offsets = scene.cluster.group(GROUP).map(|group| group.offsets).unwrap_or_default();
-    for partition in 0..PARTITIONS {
+    let of = |partition| {
         let end = scene.cluster.log_end(TOPIC, partition).map_or(0, |log| log.end);
         let committed =
             offsets.iter().find(|((_, index), _)| *index == partition).map_or(0, |(_, at)| at.offset);
-        if committed != end {
-            found.push(format!(
-                "drain: {partition} ends at {end}, committed is {committed} after everyone left"
-            ));
-        }
-    }
-    found
+        (partition, end, committed)
+    };
+    (0..PARTITIONS).map(of).filter(|(_, end, committed)| end != committed).collect()
 }
