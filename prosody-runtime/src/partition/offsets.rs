@@ -48,23 +48,16 @@ pub(crate) struct Snapshot {
     pub(crate) leader_epoch: i32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Outstanding {
-    ticket: Ticket,
-    leader_epoch: i32,
-}
-
 /// The offsets of one partition during one assignment.
 #[derive(Debug)]
 pub(crate) struct Offsets {
     life: u32,
     position: i64,
-    /// Leader epoch of what was read last; −1 when unknown.
-    read_epoch: i32,
-    /// Leader epoch of the newest record below the watermark; −1 when unknown.
-    done_epoch: i32,
+    /// Where the leader epochs of what was read begin, −1 for an unknown one. Ascending; the first holds for the newest
+    /// record below the watermark, the last for what was read last. Epochs are few: one for each new leader.
+    epochs: VecDeque<(i64, i32)>,
     /// Ascending. As long as what runs, waits and is looked ahead at, which are all bounded.
-    outstanding: VecDeque<Outstanding>,
+    outstanding: VecDeque<Ticket>,
     /// What earlier owners finished. Counts from the position on.
     earlier: OffsetMap,
     /// What the group knows.
@@ -77,8 +70,7 @@ impl Offsets {
         Offsets {
             life: 0,
             position: committed.base(),
-            read_epoch: leader_epoch,
-            done_epoch: leader_epoch,
+            epochs: VecDeque::from([(committed.base().saturating_sub(1), leader_epoch)]),
             outstanding: VecDeque::new(),
             earlier: committed.clone(),
             committed,
@@ -97,12 +89,13 @@ impl Offsets {
             return Registered::Seen;
         }
         self.distrust(leader_epoch);
+        self.read(offset, leader_epoch);
         if self.earlier.contains(offset) {
             self.pass(offset.saturating_add(1), leader_epoch);
             return Registered::Finished;
         }
         let ticket = Ticket { life: self.life, offset };
-        self.outstanding.push_back(Outstanding { ticket, leader_epoch });
+        self.outstanding.push_back(ticket);
         self.pass(offset.saturating_add(1), leader_epoch);
         Registered::Runs(ticket)
     }
@@ -111,25 +104,21 @@ impl Offsets {
     pub(crate) fn pass(&mut self, position: i64, leader_epoch: i32) {
         if position > self.position {
             self.distrust(leader_epoch);
+            self.read(self.position, leader_epoch);
             self.position = position;
-            self.read_epoch = self.read_epoch.max(leader_epoch);
-            self.settle();
+            self.forget_epochs();
         }
     }
 
     /// Finishes a record. Returns whether it was outstanding.
     pub(crate) fn complete(&mut self, ticket: Ticket) -> bool {
-        let found = self.outstanding.binary_search_by_key(&ticket.offset, |entry| entry.ticket.offset);
+        let found = self.outstanding.binary_search_by_key(&ticket.offset, |entry| entry.offset);
         let Ok(at) = found else { return false };
-        if !self.outstanding.get(at).is_some_and(|entry| entry.ticket == ticket) {
+        if self.outstanding.get(at) != Some(&ticket) {
             return false;
         }
-        if let Some(entry) = self.outstanding.remove(at)
-            && at == 0
-        {
-            self.done_epoch = entry.leader_epoch;
-        }
-        self.settle();
+        self.outstanding.remove(at);
+        self.forget_epochs();
         true
     }
 
@@ -138,13 +127,15 @@ impl Offsets {
     /// finished there belongs to it, too.
     pub(crate) fn reset(&mut self, position: i64, leader_epoch: i32) {
         self.life = self.life.wrapping_add(1);
-        while self.outstanding.back().is_some_and(|entry| entry.ticket.offset >= position) {
+        while self.outstanding.back().is_some_and(|entry| entry.offset >= position) {
             self.outstanding.pop_back();
         }
         self.earlier.cut(position);
         self.position = position;
-        self.read_epoch = leader_epoch;
-        self.settle();
+        let below = position.saturating_sub(1);
+        self.epochs.retain(|(since, _)| *since < below);
+        self.epochs.push_back((below, leader_epoch));
+        self.forget_epochs();
     }
 
     /// The first offset that is not finished.
@@ -152,13 +143,13 @@ impl Offsets {
         if sabotaged("watermark-highest-read") {
             return self.position;
         }
-        self.outstanding.front().map_or(self.position, |entry| entry.ticket.offset)
+        self.outstanding.front().map_or(self.position, |entry| entry.offset)
     }
 
     /// What to commit, unless the group knows it.
     pub(crate) fn uncommitted(&self) -> Option<Snapshot> {
         let map = self.map();
-        (map != self.committed).then_some(Snapshot { map, leader_epoch: self.done_epoch })
+        (map != self.committed).then_some(Snapshot { map, leader_epoch: self.done_epoch() })
     }
 
     /// The group knows this now, or as much of it as it wants to know.
@@ -176,10 +167,10 @@ impl Offsets {
         let mut at = self.watermark();
         let mut map = OffsetMap::empty(self.earlier.topic(), at);
         for entry in &self.outstanding {
-            map.add(at..entry.ticket.offset, self.read_epoch);
-            at = at.max(entry.ticket.offset.saturating_add(1));
+            map.add(at..entry.offset, self.read_epoch());
+            at = at.max(entry.offset.saturating_add(1));
         }
-        map.add(at..self.position, self.read_epoch);
+        map.add(at..self.position, self.read_epoch());
         for run in self.earlier.from(self.position) {
             map.add(run, self.earlier.epoch());
         }
@@ -194,9 +185,27 @@ impl Offsets {
         }
     }
 
-    fn settle(&mut self) {
-        if self.outstanding.is_empty() {
-            self.done_epoch = self.read_epoch;
+    /// Leader epoch of the newest record below the watermark. The group keeps it with the offset: a lower one would tell
+    /// the next owner that the log was truncated below its position (KIP-320), and it would read back from there.
+    fn done_epoch(&self) -> i32 {
+        self.epochs.front().map_or(-1, |(_, epoch)| *epoch)
+    }
+
+    fn read_epoch(&self) -> i32 {
+        self.epochs.back().map_or(-1, |(_, epoch)| *epoch)
+    }
+
+    /// What was read from `offset` on has this leader epoch.
+    fn read(&mut self, offset: i64, leader_epoch: i32) {
+        if leader_epoch > self.read_epoch() {
+            self.epochs.push_back((offset, leader_epoch));
+        }
+    }
+
+    fn forget_epochs(&mut self) {
+        let watermark = self.watermark();
+        while self.epochs.get(1).is_some_and(|(since, _)| *since < watermark) {
+            self.epochs.pop_front();
         }
     }
 }

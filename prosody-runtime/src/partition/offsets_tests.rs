@@ -141,6 +141,19 @@ fn a_record_of_a_newer_leader_was_never_read_by_an_earlier_owner() {
     assert_eq!(runs(&mut offsets, 11..13, 4), [11, 12], "seen from a record that does not run, too");
 }
 
+#[test]
+fn a_commit_has_the_epoch_of_its_newest_finished_record_whichever_finished_last() {
+    // Record 5 of epoch 1 ran longest, the others are of the next leader. Committed with epoch 1, offset 8 looked as if
+    // the log had been truncated to 6: the next owner read back and ran 6 and 7 again.
+    let mut offsets = fresh(5, 1);
+    let tickets = [(5, 1), (6, 2), (7, 2), (8, 2)].map(|(at, epoch)| run(&mut offsets, at, epoch));
+    for at in [1, 2, 0] {
+        assert!(offsets.complete(tickets[at]));
+    }
+    let snapshot = offsets.uncommitted().unwrap();
+    assert_eq!((snapshot.map.base(), snapshot.leader_epoch), (8, 2));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Register { gap: u8, epoch: u8 },
@@ -178,6 +191,8 @@ struct Model {
     offsets: Offsets,
     position: i64,
     epoch: i32,
+    /// Where the leader epochs of what was read begin.
+    epochs: BTreeMap<i64, i32>,
     /// Newest leader epoch of what the map of an earlier owner speaks of.
     trusted: i32,
     unfinished: BTreeMap<i64, Ticket>,
@@ -193,6 +208,7 @@ impl Model {
             offsets: Offsets::new(map.clone(), 0),
             position: 100,
             epoch: 0,
+            epochs: BTreeMap::from([(99, 0)]),
             trusted: -1,
             unfinished: BTreeMap::new(),
             finished: BTreeSet::new(),
@@ -224,6 +240,7 @@ impl Model {
         self.position = snapshot.map.base();
         self.trusted = snapshot.map.epoch();
         self.finished = finished;
+        self.epochs = BTreeMap::from([(self.position - 1, snapshot.leader_epoch)]);
         self.unfinished.clear();
         self.stale.clear();
     }
@@ -233,6 +250,7 @@ impl Model {
             Step::Register { gap, epoch } => {
                 self.epoch += i32::from(epoch);
                 let offset = self.position + i64::from(gap);
+                self.epochs.insert(offset, self.epoch);
                 let expected_finished = self.epoch <= self.trusted && self.finished.contains(&offset);
                 match self.offsets.register(offset, self.epoch) {
                     Registered::Runs(ticket) => {
@@ -251,6 +269,7 @@ impl Model {
             Step::Pass { gap } => {
                 self.offsets.pass(self.position + i64::from(gap), self.epoch);
                 if gap > 0 {
+                    self.epochs.insert(self.position, self.epoch);
                     self.read(self.position + i64::from(gap));
                 }
             }
@@ -277,6 +296,8 @@ impl Model {
                 let to = i64::from(to);
                 self.stale.extend(self.unfinished.split_off(&to).into_values());
                 self.finished.split_off(&to);
+                self.epochs.split_off(&(to - 1));
+                self.epochs.insert(to - 1, self.epoch);
                 // What is no longer in the log needs no work.
                 self.finished.extend(self.position..to);
                 self.position = to;
@@ -296,7 +317,8 @@ impl Model {
         prop_assert_eq!(self.offsets.watermark(), watermark);
         prop_assert_eq!(self.offsets.position(), self.position);
         prop_assert_eq!(self.offsets.outstanding(), self.unfinished.len());
-        prop_assert!(self.offsets.done_epoch <= self.epoch);
+        let newest = self.epochs.range(..watermark).next_back().map(|(_, epoch)| *epoch);
+        prop_assert_eq!(Some(self.offsets.done_epoch()), newest);
         let map = self.offsets.map();
         prop_assert_eq!((map.base(), map.epoch() <= self.epoch), (watermark, true));
         let last = self.finished.last().map_or(watermark, |last| *last);
@@ -305,7 +327,9 @@ impl Model {
         }
         let news = self.offsets.uncommitted();
         prop_assert_eq!(news.is_some(), map != self.group.snapshot.map);
-        prop_assert!(news.is_none_or(|news| news.map == map && news.leader_epoch == self.offsets.done_epoch));
+        prop_assert!(
+            news.is_none_or(|news| news.map == map && news.leader_epoch == self.offsets.done_epoch())
+        );
         Ok(())
     }
 }
