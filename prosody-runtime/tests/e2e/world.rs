@@ -57,8 +57,12 @@ impl World {
     }
 
     /// Waits until a condition holds, at most two minutes of the run's own time.
-    pub async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = self.clock.now() + Duration::from_secs(120);
+    pub async fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        self.until_within(Duration::from_secs(120), what, holds).await;
+    }
+
+    pub async fn until_within(&self, time: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = self.clock.now() + time;
         while !holds() {
             assert!(self.clock.now() < deadline, "waited for {what}");
             self.clock.sleep(Duration::from_millis(5)).await;
