@@ -295,7 +295,9 @@ fn together<T>(mut wrong: Vec<String>, built: Result<T, ConfigError>) -> Result<
 fn failed(error: Error) -> Failure {
     Failure {
         kind: match error.kind() {
-            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed => PR_ERROR_STATE,
+            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed | ErrorKind::Unsubscribed => {
+                PR_ERROR_STATE
+            }
             ErrorKind::Invalid => PR_ERROR_ARGUMENT,
             ErrorKind::Unreachable | ErrorKind::Timeout => PR_ERROR_TIMEOUT,
             ErrorKind::Closed => PR_ERROR_CLOSED,

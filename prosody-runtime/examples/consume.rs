@@ -61,7 +61,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let following = tokio::spawn(follow(client.assignment()));
     let (handled, mut count) = mpsc::channel(1_024);
-    client.subscribe(Print { work, handled, running: AtomicUsize::new(0) }).await?;
+    tokio::select! {
+        biased;
+        // Also while brokers are looked for.
+        _ = terminate.recv() => return Ok(client.close().await?),
+        _ = interrupt.recv() => return Ok(client.close().await?),
+        subscribed = client.subscribe(Print { work, handled, running: AtomicUsize::new(0) }) => subscribed?,
+    }
     let counting = async {
         for _ in 0..max {
             if count.recv().await.is_none() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use prosody_base::{Doors, Lane};
 use prosody_wire::Connector;
 use prosody_wire::produce::{OutgoingRecord, Producer};
+use tokio::sync::watch;
 
 use crate::config::{Checked, ConfigError, Mode, Options, Problem, check, read_environment, wrong_topic};
 use crate::consumer::{Lasting, Subscription, subscribe};
@@ -55,6 +56,8 @@ struct Shared {
     current: Mutex<Option<Arc<Subscription>>>,
     /// One subscribe at a time.
     subscribing: tokio::sync::Mutex<()>,
+    /// Changed by every unsubscribe, which also ends a subscribe that is under way.
+    unsubscribed: watch::Sender<()>,
     closed: AtomicBool,
     mock: Option<Mock>,
 }
@@ -70,9 +73,24 @@ impl Client {
     /// [`unsubscribe`](Client::unsubscribe). Returns once the topics are known to exist and the group is being joined.
     ///
     /// # Errors
-    /// Missing topics and a broker's refusal at once; a cluster that cannot be reached after `SubscribeTimeout`. The
-    /// client stays as it was and may try again.
+    /// Missing topics and a broker's refusal at once; a cluster that cannot be reached after `SubscribeTimeout`;
+    /// [`ErrorKind::Unsubscribed`] when the client is unsubscribed meanwhile. The client stays as it was and may try
+    /// again.
     pub async fn subscribe<H: Handler>(&self, handler: H) -> Result<(), Error> {
+        let mut unsubscribed = self.shared.unsubscribed.subscribe();
+        let meanwhile = unsubscribed.clone();
+        tokio::select! {
+            biased;
+            _ = unsubscribed.changed() => Err(self.unsubscribed_meanwhile()),
+            result = self.subscribe_unless(handler, meanwhile) => result,
+        }
+    }
+
+    async fn subscribe_unless<H: Handler>(
+        &self,
+        handler: H,
+        unsubscribed: watch::Receiver<()>,
+    ) -> Result<(), Error> {
         let _subscribing = self.shared.subscribing.lock().await;
         self.open()?;
         if self.current().is_some() {
@@ -96,17 +114,36 @@ impl Client {
                 return Err(Error::new(ErrorKind::Other, format!("subscribing: the task died: {died}")));
             }
         };
-        *self.current() = Some(Arc::new(subscription));
+        let mut current = self.current();
+        if unsubscribed.has_changed().unwrap_or(true) {
+            drop(current);
+            // Dropped, it ends gracefully.
+            return Err(self.unsubscribed_meanwhile());
+        }
+        *current = Some(Arc::new(subscription));
         Ok(())
     }
 
+    fn unsubscribed_meanwhile(&self) -> Error {
+        self.open().err().unwrap_or_else(|| {
+            Error::new(ErrorKind::Unsubscribed, "subscribing: the client was unsubscribed meanwhile")
+        })
+    }
+
     /// Stops the subscription: drains running handlers within `ShutdownTimeout`, commits, leaves the group. Does
-    /// nothing when there is none. Goes on in the background when its caller does not wait for it.
+    /// nothing when there is none; a [`subscribe`](Client::subscribe) that is under way fails. Goes on in the
+    /// background when its caller does not wait for it.
     ///
     /// # Errors
     /// When the final commit failed; the subscription has ended all the same.
     pub async fn unsubscribe(&self) -> Result<(), Error> {
-        let Some(subscription) = self.current().clone() else { return Ok(()) };
+        let subscription = {
+            // Under the lock, so that a subscribe either sees this or is seen.
+            let current = self.current();
+            self.shared.unsubscribed.send_replace(());
+            current.clone()
+        };
+        let Some(subscription) = subscription else { return Ok(()) };
         let result = subscription.stop().await;
         let mut current = self.current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &subscription)) {
@@ -262,7 +299,7 @@ impl Client {
 
 /// Follows the partitions of a client; see [`Client::assignment`].
 #[derive(Clone, Debug)]
-pub struct Assignment(tokio::sync::watch::Receiver<Vec<(Arc<str>, i32)>>);
+pub struct Assignment(watch::Receiver<Vec<(Arc<str>, i32)>>);
 
 impl Assignment {
     /// Topic and number of each partition owned now, ascending.
@@ -433,7 +470,7 @@ impl ClientBuilder {
             counters: Arc::default(),
             held: Arc::default(),
             occupied: Arc::default(),
-            names: Arc::new(tokio::sync::watch::channel(Vec::new()).0),
+            names: Arc::new(watch::channel(Vec::new()).0),
         };
         Ok(Client {
             shared: Arc::new(Shared {
@@ -441,6 +478,7 @@ impl ClientBuilder {
                 producer: OnceLock::new(),
                 current: Mutex::new(None),
                 subscribing: tokio::sync::Mutex::new(()),
+                unsubscribed: watch::Sender::new(()),
                 closed: AtomicBool::new(false),
                 mock,
             }),

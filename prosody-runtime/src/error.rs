@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Unconfigured,
     /// The client is subscribed already.
     AlreadySubscribed,
+    /// The client was unsubscribed while it subscribed.
+    Unsubscribed,
     /// Topics do not exist; [`Error::topics`] lists all of them.
     MissingTopics,
     /// No broker answered before the deadline.

@@ -84,6 +84,57 @@ async fn a_cluster_that_cannot_be_reached_fails_calls_after_their_deadline_with_
     assert!(!failed.may_have_been_written());
 }
 
+/// A host that stopped while its cluster was away unsubscribed "in 2 ms"; the subscribe went on, and once the brokers were
+/// back the client was a member that held partitions, ran nothing and, in .NET, could not be unsubscribed any more.
+#[tokio::test(start_paused = true)]
+async fn unsubscribing_ends_a_subscribe_that_is_under_way() {
+    let world = World::new(&[("t", 1)]);
+    world.cluster.stop_broker(1);
+    for close in [false, true] {
+        let (client, diary) = (world.client(), Diary::default());
+        let start = world.clock.now();
+        let stopping = async {
+            world.clock.sleep(Duration::from_secs(5)).await;
+            if close { client.close().await } else { client.unsubscribe().await }
+        };
+        let (refused, second, stopped) =
+            tokio::join!(client.subscribe(quick(&diary)), client.subscribe(quick(&diary)), stopping);
+        stopped.unwrap();
+        let kind = if close { ErrorKind::Closed } else { ErrorKind::Unsubscribed };
+        assert_eq!((refused.unwrap_err().kind(), second.unwrap_err().kind()), (kind, kind));
+        assert_eq!(world.clock.now() - start, Duration::from_secs(5), "both ended with the unsubscribe");
+    }
+    let (client, diary) = (world.client(), Diary::default());
+    world.cluster.start_broker(1);
+    world.clock.sleep(Duration::from_secs(60)).await;
+    assert!(world.cluster.group("g").is_none(), "nobody joined");
+    client.subscribe(quick(&diary)).await.unwrap();
+    client.unsubscribe().await.unwrap();
+}
+
+/// As above with a cluster that answers, at whatever point the subscribe is: it never outlives the unsubscribe.
+#[tokio::test(start_paused = true)]
+async fn no_subscription_is_left_wherever_an_unsubscribe_meets_a_subscribe() {
+    let world = World::new(&[("t", 1)]);
+    for polls in 0..40 {
+        let (client, diary) = (world.client(), Diary::default());
+        let unsubscribing = async {
+            for _ in 0..polls {
+                tokio::task::yield_now().await;
+            }
+            client.unsubscribe().await.unwrap();
+        };
+        // The first of the two is polled first, so it has begun; it may succeed before it is undone.
+        let (subscribed, ()) = tokio::join!(client.subscribe(quick(&diary)), unsubscribing);
+        if let Err(refused) = subscribed {
+            assert_eq!(refused.kind(), ErrorKind::Unsubscribed, "{refused}");
+        }
+        assert_eq!(client.state(), ConsumerState::Configured, "after {polls} polls");
+        let left = || world.cluster.group("g").is_none_or(|group| group.members.is_empty());
+        world.until("the member left", left).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_running_consumer_outlives_its_cluster() {
     let world = World::with(ClusterConfig { brokers: 1, ..ClusterConfig::default() }, &[("t", 2)]);

@@ -127,7 +127,9 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     /// <typeparam name="T">The payload's type.</typeparam>
     /// <param name="handler">Handles every message and timer until the client unsubscribes.</param>
     /// <returns>A task that completes when the topics are known to exist and the group is being joined.</returns>
-    /// <exception cref="InvalidOperationException">The client is subscribed already, or has no group or topics.</exception>
+    /// <exception cref="InvalidOperationException">
+    /// The client is subscribed already, has no group or topics, or was unsubscribed meanwhile.
+    /// </exception>
     /// <exception cref="ProsodyException">The cluster refused, or could not be reached within the subscribe timeout.</exception>
     [RequiresUnreferencedCode("Reads attributes of the handler, and deserializes its payload, by reflection.")]
     [RequiresDynamicCode("Deserializes the payload by reflection.")]
@@ -143,7 +145,8 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     /// <param name="classifier">Says which exceptions a retry cannot resolve.</param>
     /// <returns>A task that completes when the topics are known to exist and the group is being joined.</returns>
     /// <exception cref="InvalidOperationException">
-    /// The client is subscribed already, has no group or topics, or its JSON options do not know <typeparamref name="T"/>.
+    /// The client is subscribed already, has no group or topics, was unsubscribed meanwhile, or its JSON options do not know
+    /// <typeparamref name="T"/>.
     /// </exception>
     /// <exception cref="ProsodyException">The cluster refused, or could not be reached within the subscribe timeout.</exception>
     public Task SubscribeAsync<T>(IProsodyHandler<T> handler, IPermanentErrorClassifier classifier)
@@ -156,8 +159,8 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
 
     /// <summary>
     /// Stops the consumer: running handlers end or are cancelled within the shutdown timeout, their offsets are committed,
-    /// and the group is left. Does nothing when there is no subscription. Awaited inside a handler of this client it ends
-    /// with the shutdown timeout, and that handler's event is given up.
+    /// and the group is left. Does nothing when there is no subscription; a subscribe that is under way fails. Awaited
+    /// inside a handler of this client it ends with the shutdown timeout, and that handler's event is given up.
     /// </summary>
     /// <returns>A task that completes when the consumer has stopped.</returns>
     public async Task UnsubscribeAsync()
