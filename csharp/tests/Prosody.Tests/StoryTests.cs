@@ -20,6 +20,23 @@ public sealed class StoryTests
         Assert.Equal(Enumerable.Range(0, 300), (await handler.TakeAsync(300)).Select(static message => message.Payload!.Number).Order());
     }
 
+    // Ours: a host that stopped while its cluster was away had unsubscribed, and became a member all the same once the brokers
+    // were back: it held partitions, ran nothing, and could be neither unsubscribed nor subscribed again.
+    [Fact]
+    public async Task Unsubscribing_or_disposing_ends_a_subscribe_that_is_under_way()
+    {
+        // Nobody listens there, so subscribing goes on until its timeout.
+        ProsodyClient client = ProsodyClientBuilder.Create().WithBootstrapServers("127.0.0.1:1").WithGroupId("group").WithSubscribedTopics("topic")
+            .Configure(static options => options.SubscribeTimeout = TimeSpan.FromMinutes(10)).Build();
+        Task Subscribe() => client.SubscribeAsync(new Recorder<Payload>(static (_, _, _) => Task.CompletedTask));
+        Task first = Subscribe();
+        await client.UnsubscribeAsync().WithPatience();
+        await Assert.ThrowsAsync<InvalidOperationException>(() => first.WithPatience());
+        Task second = Subscribe();
+        await client.DisposeAsync().AsTask().WithPatience();
+        await Assert.ThrowsAsync<ObjectDisposedException>(() => second.WithPatience());
+    }
+
     // YAHA PR #171: a callback after the end.
     [Fact]
     public async Task After_its_disposal_a_client_starts_no_handler()
