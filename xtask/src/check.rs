@@ -37,8 +37,10 @@ const CHECKS: &[(&str, Check)] = &[
 pub(crate) fn command(mut args: Args) -> Outcome {
     let name = args.word();
     args.end()?;
+    let wanted = name.as_deref().unwrap_or_default();
+    known(wanted)?;
     let start = Instant::now();
-    let tally = run_checks(name.as_deref().unwrap_or_default());
+    let tally = run_checks(wanted);
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let green = report::close(&[("check", tally, start.elapsed())], strict);
     Ok(if green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -47,6 +49,15 @@ pub(crate) fn command(mut args: Args) -> Outcome {
 /// All checks, each counted as one test.
 pub(crate) fn suite() -> Tally {
     run_checks("")
+}
+
+/// A mistyped name would run nothing, and nothing is never red.
+fn known(wanted: &str) -> Result<(), String> {
+    if CHECKS.iter().any(|(name, _)| name.starts_with(wanted)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
+    Err(format!("there is no check {wanted}; there are:\n  {}", names.join("\n  ")))
 }
 
 fn run_checks(wanted: &str) -> Tally {
@@ -81,5 +92,19 @@ fn deny() -> Verdict {
             command.current_dir(run::root()).args(["--workspace", "check", "bans", "licenses", "sources"]);
             verdict("deny", &mut command)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cargo xtask check clippy` ran no check and said ok: the name is `lints: cargo clippy`.
+    #[test]
+    fn a_check_that_does_not_exist_is_an_error_that_names_those_that_do() {
+        assert_eq!(known(""), Ok(()));
+        assert_eq!(known("lints"), Ok(()));
+        let refused = known("clippy").expect_err("no check begins with that");
+        assert!(refused.contains("lints: cargo clippy"), "{refused}");
     }
 }
