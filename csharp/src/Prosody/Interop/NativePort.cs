@@ -29,6 +29,8 @@ internal abstract unsafe class NativePort
     private readonly int _pumpCount;
     private readonly string _owner;
     private int _waiting;
+    private int _taking;
+    private volatile bool _closed;
     private bool _pumping;
 
     private protected NativePort(ulong handle, int pumpCount, string owner)
@@ -140,6 +142,7 @@ internal abstract unsafe class NativePort
     {
         var batch = (PrEvent*)NativeMemory.Alloc(BatchEvents, (nuint)sizeof(PrEvent));
         int faults = 0;
+        Interlocked.Increment(ref _taking);
         try
         {
             while (faults < MaxFaultsInARow)
@@ -164,6 +167,19 @@ internal abstract unsafe class NativePort
         finally
         {
             NativeMemory.Free(batch);
+            _closed = true;
+            Took();
+        }
+    }
+
+    /// <summary>
+    /// A pump has dealt with every end of an operation that it took. The queue is closed and empty for one pump while another
+    /// still has the last ends in its hands, so the port ends with the last of them.
+    /// </summary>
+    private void Took()
+    {
+        if (Interlocked.Decrement(ref _taking) == 0 && _closed)
+        {
             AbandonOperations();
             _endedEvent.Set();
             _ended.TrySetResult();
@@ -221,14 +237,28 @@ internal abstract unsafe class NativePort
             }
         }
 
-        if (cancellations is not null)
+        if (cancellations is null && mine is null)
         {
-            RunCancellations(cancellations, follower, ref mine);
+            return;
         }
 
-        if (mine is not null)
+        // What runs here is user code, which may block and must not hold up the end.
+        Took();
+        try
         {
-            InCleanContext.Run(mine);
+            if (cancellations is not null)
+            {
+                RunCancellations(cancellations, follower, ref mine);
+            }
+
+            if (mine is not null)
+            {
+                InCleanContext.Run(mine);
+            }
+        }
+        finally
+        {
+            Interlocked.Increment(ref _taking);
         }
     }
 
