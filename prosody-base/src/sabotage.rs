@@ -24,6 +24,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("one-life", "G2: a partition that comes back waits for what still runs of its last life"),
     ("retry-holds-key", "G2: an event that waits for its retry holds its key"),
     ("transient-is-not-done", "G1: a transient error is no end"),
+    ("route-acknowledged", "G1: what goes to the failure topic is done when that has it"),
     ("dedup-after-done", "G1: an id is remembered when its message is done"),
 ];
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_base::{Lane, Spawner};
+use prosody_base::{Lane, Spawner, sabotaged};
 use prosody_wire::produce::{OutgoingRecord, Producer};
 use tracing::{error, warn};
 
@@ -96,6 +96,9 @@ async fn deliver(
             timestamp: None,
         };
         let mut sending = pin!(topic.producer.send(outgoing, None));
+        if sabotaged("route-acknowledged") {
+            return;
+        }
         let sent = loop {
             match clock.until(clock.now() + MENTION, sending.as_mut()).await {
                 Ok(sent) => break sent,

@@ -1,18 +1,23 @@
 //! One consumer process: the shipped client, a handler that works and fails by the plan, and a way to die.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors, Lane, Rng, Spawner, Task};
-use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message};
+use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Mode};
 use prosody_testkit::Cluster;
+use prosody_testkit::broker::batch::Record;
 use prosody_testkit::check::{History, Standing};
 use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
 
 pub(crate) const GROUP: &str = "sim-group";
 pub(crate) const TOPIC: &str = "sim-topic";
+/// Where members that give up write what failed.
+pub(crate) const FAILURES: &str = "sim-failures";
+/// Its partitions.
+pub(crate) const FAILURE_PARTITIONS: i32 = 2;
 /// Long enough for a coordinator move, short enough that a silent member is noticed within a run.
 pub(crate) const SESSION: Duration = Duration::from_secs(10);
 /// Share of slow handler calls, in percent: records of one key wait behind them, rebalances and drains meet them.
@@ -36,6 +41,8 @@ pub(crate) struct Scene {
     pub(crate) clock: Clock,
     /// Clients that were removed from the group and have not come back.
     evicted: Mutex<BTreeSet<String>>,
+    /// Records of the failure topic that the history knows, by partition.
+    buried: Mutex<BTreeMap<i32, usize>>,
 }
 
 struct Work {
@@ -44,6 +51,7 @@ struct Work {
     rng: Rng,
     work: Duration,
     failing: u64,
+    gives_up: bool,
     /// What the member says it owns.
     owned: Assignment,
 }
@@ -71,6 +79,7 @@ impl Drop for Running<'_> {
 impl Handler for Work {
     async fn on_message(&self, _context: Context, message: Message) -> Result<(), HandlerError> {
         let place = (message.partition(), message.offset());
+        self.scene.bury();
         let standing = self.scene.standing(&self.member);
         tracing::debug!(member = self.member, ?standing, ?place, key = message.key(), "starts");
         self.scene.history.started(&self.member, standing, place, message.key(), |id| self.scene.is_over(id));
@@ -83,7 +92,9 @@ impl Handler for Work {
         self.scene.clock.sleep(time).await;
         running.returned = true;
         if luck < self.failing {
-            return Err(HandlerError::transient("the plan says so"));
+            let never = self.gives_up && self.rng.below(4) == 0;
+            let error = if never { HandlerError::permanent } else { HandlerError::transient };
+            return Err(error("the plan says so"));
         }
         running.done = true;
         Ok(())
@@ -92,7 +103,7 @@ impl Handler for Work {
 
 impl Scene {
     pub(crate) fn new(cluster: Cluster, history: Arc<History>, clock: Clock) -> Arc<Scene> {
-        Arc::new(Scene { cluster, history, clock, evicted: Mutex::default() })
+        Arc::new(Scene { cluster, history, clock, evicted: Mutex::default(), buried: Mutex::default() })
     }
 
     /// An operator removes a member from the group. Returns whether it was in it.
@@ -102,6 +113,21 @@ impl Scene {
             self.evicted().insert(client.to_owned());
         }
         was_in
+    }
+
+    /// Tells the history of records that have come to the failure topic. Called whenever something happens that may
+    /// depend on them, so that "before" stays what it means.
+    pub(crate) fn bury(&self) {
+        let mut buried = self.buried.lock().unwrap_or_else(PoisonError::into_inner);
+        for partition in 0..FAILURE_PARTITIONS {
+            let known = buried.entry(partition).or_default();
+            let end = self.cluster.log_end(FAILURES, partition).map_or(0, |log| log.end);
+            if usize::try_from(end).unwrap_or(0) > *known {
+                let log = self.cluster.log(FAILURES, partition);
+                log.iter().skip(*known).for_each(|record| self.history.buried(place_of(record)));
+                *known = log.len();
+            }
+        }
     }
 
     fn standing(&self, client: &str) -> Standing {
@@ -131,7 +157,8 @@ impl Member {
     pub(crate) fn start(name: String, plan: &Plan, scene: &Arc<Scene>, doors: &Doors) -> Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
-        let client = client(&name, None, &scene.cluster, &doors);
+        let role = if plan.gives_up { Role::GivesUp } else { Role::Retries };
+        let client = client(&name, role, &scene.cluster, &doors);
         let (subscribing, clock, rng) = (client.clone(), doors.clock.clone(), doors.rng.fork());
         let (member, scene, plan) = (name.clone(), Arc::clone(scene), plan.clone());
         let owned = client.assignment();
@@ -141,6 +168,7 @@ impl Member {
             rng: rng.fork(),
             work: plan.work,
             failing: plan.failing,
+            gives_up: plan.gives_up,
             owned: owned.clone(),
         };
         let life = spawner.spawn(Lane::Work, async move {
@@ -167,8 +195,28 @@ impl Member {
     }
 }
 
-/// A client of the simulated cluster whose client id is `name`: a sender whose sends end after a while, or a consumer.
-pub(crate) fn client(name: &str, sends_for: Option<Duration>, cluster: &Cluster, doors: &Doors) -> Client {
+/// Where a record of the failure topic came from.
+pub(crate) fn place_of(record: &Record) -> (i32, i64) {
+    let number = |name: &str| {
+        let value = record.headers.iter().rev().find(|(key, _)| key == name.as_bytes())?.1.as_deref()?;
+        std::str::from_utf8(value).ok()?.parse::<i64>().ok()
+    };
+    let partition = number("source-partition").and_then(|partition| i32::try_from(partition).ok());
+    (partition.unwrap_or(-1), number("source-offset").unwrap_or(-1))
+}
+
+/// What a client of the simulated cluster is for.
+pub(crate) enum Role {
+    /// It consumes, and retries without end.
+    Retries,
+    /// It consumes, and writes what failed twice to the failure topic.
+    GivesUp,
+    /// It sends, and every send ends after this time.
+    Sends(Duration),
+}
+
+/// A client of the simulated cluster whose client id is `name`.
+pub(crate) fn client(name: &str, role: Role, cluster: &Cluster, doors: &Doors) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()
         .bootstrap_servers(cluster.bootstrap().split(',').map(str::to_owned))
@@ -178,9 +226,13 @@ pub(crate) fn client(name: &str, sends_for: Option<Duration>, cluster: &Cluster,
             options.session_timeout = Some(SESSION);
             options.shutdown_timeout = Some(Duration::from_secs(5));
         });
-    builder = match sends_for {
-        Some(timeout) => builder.send_timeout(timeout),
-        None => builder.group_id(GROUP).subscribed_topics([TOPIC]),
+    builder = match role {
+        Role::Sends(timeout) => builder.send_timeout(timeout),
+        Role::Retries => builder.group_id(GROUP).subscribed_topics([TOPIC]),
+        Role::GivesUp => {
+            let gives_up = builder.mode(Mode::LowLatency).max_retries(1).failure_topic(FAILURES);
+            gives_up.group_id(GROUP).subscribed_topics([TOPIC])
+        }
     };
     builder.build().expect("the options are right")
 }

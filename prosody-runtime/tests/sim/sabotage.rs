@@ -34,6 +34,7 @@ const NOTICED: &[(&str, u64)] = &[
     ("retry-holds-key", 1),
     ("transient-is-not-done", 1),
     ("dedup-after-done", 1),
+    ("route-acknowledged", 2),
 ];
 
 /// Seeds a weakened check has to be caught in; `seeds` shows that they pass with it.

@@ -15,7 +15,7 @@ use prosody_testkit::sim::{KEYS, SENDS, STORM};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, SendOutcome};
 use prosody_wire::{Client, ClientConfig, PipeConnector};
 
-use crate::member::{Scene, TOPIC, client};
+use crate::member::{Role, Scene, TOPIC, client};
 
 /// Bytes of a batch of the rapid sender: some records.
 const BATCH: usize = 200;
@@ -70,7 +70,7 @@ struct Senders {
 impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
-        let shipped = client("sender", Some(patience), &scene.cluster, &doors);
+        let shipped = client("sender", Role::Sends(patience), &scene.cluster, &doors);
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors, Instant, Lane, Rng, Spawner};
+use prosody_testkit::broker::batch::Record;
 use prosody_testkit::broker::{Limits, Violation};
 use prosody_testkit::check::{History, Logged};
 use prosody_testkit::sim::{PARTITIONS, Plan, RECORDS};
@@ -14,7 +15,7 @@ use tokio::runtime::Builder;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
-use crate::member::{GROUP, Member, SESSION, Scene, TOPIC};
+use crate::member::{FAILURE_PARTITIONS, FAILURES, GROUP, Member, SESSION, Scene, TOPIC, place_of};
 use crate::sender::send_all;
 use crate::storm::Storm;
 
@@ -30,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) struck: BTreeMap<&'static str, u64>,
     pub(crate) violations: Vec<String>,
     pub(crate) repeated: usize,
+    /// Records of the failure topic.
+    pub(crate) buried: usize,
     pub(crate) recovery: Duration,
     pub(crate) trace: u64,
 }
@@ -37,7 +40,8 @@ pub(crate) struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.plan)?;
-        writeln!(f, "  struck {:?}, {} repeated, trace {:016x}", self.struck, self.repeated, self.trace)?;
+        let Report { struck, repeated, buried, trace, .. } = self;
+        writeln!(f, "  struck {struck:?}, {repeated} repeated, {buried} given up, trace {trace:016x}")?;
         self.violations.iter().try_for_each(|violation| writeln!(f, "  BROKEN {violation}"))
     }
 }
@@ -74,18 +78,21 @@ async fn play(plan: &Plan) -> Report {
     let cluster_doors = Doors { rng: rng.fork(), spawner: Spawner::here(), ..doors.clone() };
     let cluster = Cluster::start(config, cluster_doors);
     cluster.create_topic(TOPIC, PARTITIONS).expect("a fresh cluster");
+    cluster.create_topic(FAILURES, FAILURE_PARTITIONS).expect("a fresh cluster");
     let history = Arc::new(History::default());
-    let seen = Arc::clone(&history);
-    cluster.observe_commits(move |commit| {
+    let scene = Scene::new(cluster, history, doors.clock.clone());
+    let seen = Arc::downgrade(&scene);
+    scene.cluster.observe_commits(move |commit| {
+        let Some(scene) = seen.upgrade() else { return };
+        scene.bury();
         tracing::debug!(
             partition = commit.partition.1,
             offset = commit.offset,
             by = commit.client,
             "committed"
         );
-        seen.committed(commit.partition.1, commit.offset, commit.client);
+        scene.history.committed(commit.partition.1, commit.offset, commit.client);
     });
-    let scene = Scene::new(cluster, history, doors.clock.clone());
 
     let mut storm = Storm::new(plan, &scene, &doors);
     let sender_doors = Doors { rng: rng.fork(), spawner: Spawner::here(), ..doors.clone() };
@@ -99,7 +106,11 @@ async fn play(plan: &Plan) -> Report {
     let expected = || usize::try_from(ends().map(|log| log.end).sum::<i64>()).unwrap();
     let until = healed + RECOVERY;
     let settled = || is_whole(&scene, &storm.members) && unfinished(&scene).is_empty();
-    while doors.clock.now() < until && (scene.history.done() < expected() || !settled()) {
+    let done = || {
+        scene.bury();
+        scene.history.done()
+    };
+    while doors.clock.now() < until && (done() < expected() || !settled()) {
         doors.clock.sleep(LOOK).await;
     }
     let recovery = doors.clock.now().saturating_duration_since(healed);
@@ -110,7 +121,7 @@ async fn play(plan: &Plan) -> Report {
         scene.cluster.append(TOPIC, partition, &[(Some(b"last"), Some(value.as_bytes()))]);
     }
     let until = doors.clock.now() + RECOVERY;
-    while doors.clock.now() < until && scene.history.done() < expected() {
+    while doors.clock.now() < until && done() < expected() {
         doors.clock.sleep(LOOK).await;
     }
     storm.disband().await;
@@ -119,6 +130,7 @@ async fn play(plan: &Plan) -> Report {
         plan: plan.to_string(),
         struck,
         violations: verdict(&scene),
+        buried: buried(&scene).len(),
         repeated: scene.history.repeated(),
         recovery,
         trace: scene.history.trace(),
@@ -159,6 +171,13 @@ fn verdict(scene: &Scene) -> Vec<String> {
         found.push(format!("plan: {} records were written, which proves too little", log.len()));
     }
     found.extend(scene.history.verdict(&log).iter().map(ToString::to_string));
+    for record in buried(scene) {
+        let (partition, offset) = place_of(&record);
+        let original = scene.cluster.log(TOPIC, partition).into_iter().find(|one| one.offset == offset);
+        if original.is_none_or(|one| (one.key, one.value) != (record.key, record.value)) {
+            found.push(format!("failure topic: what is said to be {partition}@{offset} is something else"));
+        }
+    }
     found.extend(
         scene
             .cluster
@@ -171,6 +190,11 @@ fn verdict(scene: &Scene) -> Vec<String> {
         found.push(format!("drain: {partition} ends at {end}, committed is {committed} after everyone left"));
     }
     found
+}
+
+/// What is in the failure topic.
+fn buried(scene: &Scene) -> Vec<Record> {
+    (0..FAILURE_PARTITIONS).flat_map(|partition| scene.cluster.log(FAILURES, partition)).collect()
 }
 
 /// Partitions whose end is not what the group has committed, with both.

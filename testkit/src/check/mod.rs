@@ -141,6 +141,15 @@ impl History {
         });
     }
 
+    /// A record was found in a failure topic, which is as good an end as any.
+    pub fn buried(&self, place: Place) {
+        self.with(|inner| {
+            inner.fold(&format!("buried {place:?}"));
+            inner.finished.insert(place);
+            inner.notes.push(Note::Ended { place, done: true });
+        });
+    }
+
     /// A handler was dropped before it returned, by a process that lives.
     pub fn abandoned(&self, member: &str, place: Place, key: &str) {
         self.with(|inner| {

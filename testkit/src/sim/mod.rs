@@ -146,8 +146,11 @@ pub struct Plan {
     pub faults: Vec<(Duration, Fault)>,
     /// Longest a handler works.
     pub work: Duration,
-    /// Share of handler calls that fail with a transient error, in percent.
+    /// Share of handler calls that fail, in percent.
     pub failing: u64,
+    /// Members give a record up after few failures and write it to a failure topic: a third of the seeds. In the others
+    /// they retry without end.
+    pub gives_up: bool,
 }
 
 /// Requests that carry work, with the retriable errors a broker answers to them.
@@ -203,13 +206,15 @@ impl Plan {
     /// The world of a seed, in which nothing happens.
     fn calm(seed: u64) -> Plan {
         let rng = Rng::seeded(seed ^ 0x5EED);
+        let gives_up = seed % 3 == 2;
         Plan {
             seed,
             brokers: 1 + i32::try_from(rng.below(3)).unwrap_or(0),
             members: 2 + rng.below(2),
             faults: Vec::new(),
             work: Duration::from_millis(5 + rng.below(200)),
-            failing: rng.below(6),
+            failing: if gives_up { 4 * rng.below(6) } else { rng.below(6) },
+            gives_up,
         }
     }
 }
@@ -252,8 +257,13 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {} brokers, {} members, handlers up to {:?}, {} % failing",
-            self.seed, self.brokers, self.members, self.work, self.failing
+            "seed {}: {} brokers, {} members, handlers up to {:?}, {} % failing, {}",
+            self.seed,
+            self.brokers,
+            self.members,
+            self.work,
+            self.failing,
+            if self.gives_up { "given up after few failures" } else { "retried without end" }
         )?;
         for (at, fault) in &self.faults {
             writeln!(f, "  {at:>12.3?} {fault:?}")?;
