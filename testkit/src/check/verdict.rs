@@ -266,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn a_record_in_the_failure_topic_has_ended_well_from_then_on() {
+        let (early, late) = (History::default(), History::default());
+        for history in [&early, &late] {
+            history.started("m1", is("m1"), (0, 0), "a", |_| false);
+            history.ended("m1", (0, 0), "a", false);
+        }
+        early.committed(0, 1, "m1");
+        early.buried((0, 0));
+        late.buried((0, 0));
+        late.committed(0, 1, "m1");
+        let log = log(&[(0, "a", "v-1")]);
+        assert!(matches!(early.verdict(&log)[..], [Violation::CommittedUnfinished { unfinished: 0, .. }]));
+        assert_eq!((late.verdict(&log), late.done()), (vec![], 1));
+    }
+
+    #[test]
     fn an_evicted_member_may_still_be_running_and_a_killed_one_is_not() {
         let history = History::default();
         history.started("m1", is("m1"), (0, 0), "a", |_| false);
