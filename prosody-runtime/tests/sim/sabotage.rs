@@ -26,7 +26,7 @@ const NOTICED: &[(&str, u64)] = &[
     ("produce-unknown-outcome", 0),
     ("fetch-skip-below", 0),
     ("watermark-highest-read", 0),
-    ("watermark-unfinished", 41),
+    ("watermark-unfinished", 8),
     ("key-exclusive", 0),
     ("drain-starts-nothing", 3),
     ("drain-waits", 0),
@@ -34,7 +34,7 @@ const NOTICED: &[(&str, u64)] = &[
     ("retry-holds-key", 1),
     ("transient-is-not-done", 1),
     ("dedup-after-done", 1),
-    ("route-acknowledged", 2),
+    ("route-acknowledged", 5),
 ];
 
 /// Seeds a weakened check has to be caught in; `seeds` shows that they pass with it.
