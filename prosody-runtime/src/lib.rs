@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Messages of one key of one partition reach the handler one at a time and in order; other keys run at the same time. A
-//! failing message is retried with backoff while its key waits and the others go on. An offset is committed only when
+//! failing message is retried with backoff while its key waits and the others go on: without end in pipeline mode, a few
+//! times and then into a failure topic in low-latency mode, not at all in best-effort mode. An offset is committed only when
 //! every earlier record of its partition is finished, so nothing is lost when a process dies. The commit also says what
 //! is finished above it: a partition that changes hands in peace repeats nothing, and after a crash only what ended since
 //! the last commit comes again.

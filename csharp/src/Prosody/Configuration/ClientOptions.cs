@@ -75,7 +75,7 @@ public sealed partial class ClientOptions
     /// <summary>Whether the health page shows keys. Default: false.</summary>
     public bool? ProbeDetails { get; set; }
 
-    /// <summary>Where low-latency mode sends what failed.</summary>
+    /// <summary>Where low-latency mode, which requires it, sends messages whose handler failed, and every mode sends records that are no messages. It must exist and be none of <see cref="SubscribedTopics"/>.</summary>
     public string? FailureTopic { get; set; }
 
     /// <summary>Retries of a failed event in low-latency mode. Default: 3.</summary>
