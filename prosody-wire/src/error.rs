@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use prosody_base::guard::GuardError;
 
+use crate::net::TlsError;
 use crate::proto::{Disposition, ErrorCode};
 
 /// A failed operation. Cheap to clone: one broken connection fails many callers.
@@ -25,6 +26,8 @@ struct Inner {
 pub enum ErrorKind {
     /// The socket or the name resolution failed.
     Io(Arc<io::Error>),
+    /// TLS failed: a certificate, a file, or the connection under it.
+    Tls(TlsError),
     /// No answer in time.
     Timeout,
     /// The connection, or the whole client, was closed.
@@ -95,9 +98,13 @@ impl Error {
         Error::new(doing, ErrorKind::Broker(code, None))
     }
 
-    /// A failure of a socket.
+    /// A failure of a socket, or of TLS over it.
     pub fn io(doing: impl Into<String>, cause: io::Error) -> Error {
-        Error::new(doing, ErrorKind::Io(Arc::new(cause)))
+        let kind = match TlsError::of(&cause) {
+            Some(tls) => ErrorKind::Tls(tls),
+            None => ErrorKind::Io(Arc::new(cause)),
+        };
+        Error::new(doing, kind)
     }
 
     /// Bytes of a peer that were refused.
@@ -163,6 +170,7 @@ impl Error {
             ErrorKind::Io(_) | ErrorKind::Timeout | ErrorKind::Closed(_) | ErrorKind::Unreachable { .. } => {
                 Disposition::RefreshMetadata
             }
+            ErrorKind::Tls(cause) if cause.is_retriable() => Disposition::RefreshMetadata,
             ErrorKind::Full(_) => Disposition::Retry,
             ErrorKind::Broker(code, _) => code.disposition(),
             // A broken frame breaks the connection, not the request: a new connection may work.
@@ -170,9 +178,21 @@ impl Error {
                 DecodeError::FrameLength { .. } | DecodeError::Correlation { .. } | DecodeError::Guard(_),
             ) => Disposition::RefreshMetadata,
             ErrorKind::Decode(_)
+            | ErrorKind::Tls(_)
             | ErrorKind::Unsupported { .. }
             | ErrorKind::Encode(_)
             | ErrorKind::Config(_) => Disposition::Fatal,
+        }
+    }
+
+    /// Whether the peer, or this client about the peer, said no for good: a certificate, or TLS on one side only. Asking
+    /// another time gives the same answer.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match &self.0.kind {
+            ErrorKind::Tls(cause) => !cause.is_retriable(),
+            ErrorKind::Decode(DecodeError::Tls) => true,
+            _ => false,
         }
     }
 
@@ -205,6 +225,7 @@ impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ErrorKind::Io(cause) => write!(f, "{cause}"),
+            ErrorKind::Tls(cause) => write!(f, "{cause}"),
             ErrorKind::Timeout => f.write_str("no answer in time"),
             ErrorKind::Closed(why) => f.write_str(why),
             ErrorKind::Decode(cause) => write!(f, "{cause}"),

@@ -12,7 +12,7 @@
 //!   produce ─┐
 //!   fetch ───┤             ┌─ lanes ── Connection ─ reader ─┐
 //!   group ───┼─▶ cluster ──┤  (up to three for a broker)    ├─ Connector ─▶ TCP or pipe
-//!   admin ───┘     │       └─ …          writer ────────────┘
+//!   admin ───┘     │       └─ …          writer ────────────┘   perhaps through TLS
 //!                  └─ one refresher of metadata
 //! ```
 //!
@@ -25,7 +25,7 @@
 //! | `admin/` | how are topics created, changed and asked about? |
 //! | `cluster/` | which broker is responsible, and how is it reached? |
 //! | `conn/` | how does a request reach one broker and its answer the caller? |
-//! | `net/` | how do a host and a port become a byte stream? |
+//! | `net/` | how do a host and a port become a byte stream, perhaps encrypted? |
 //! | `batch/` | what is in a record batch? |
 //! | `proto/`, `wire.rs` | which message in which version, and what does an error code mean? |
 //! | `internals.rs` | where do fuzzers reach private decoders? (feature `internals`, for tests only) |
@@ -84,6 +84,9 @@ pub use admin::{Admin, ConfigEntry, NewTopic, OffsetAt};
 pub use client::{Client, ClientConfig};
 pub use error::{DecodeError, Error, ErrorKind};
 pub use limits::Limits;
-pub use net::{BoxFuture, Connector, PipeConnector, Stream, TcpConnector};
+pub use net::{
+    BoxFuture, Connector, PipeConnector, Stream, TcpConnector, TlsConnector, TlsError, TlsFile, TlsIdentity,
+    TlsOptions,
+};
 pub use proto::{Disposition, ErrorCode};
 pub use types::{BrokerId, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};

@@ -14,7 +14,7 @@
 //! | `broker/group/` | who is in a group, who owns what, what is committed? |
 //! | `broker/control.rs` | which requests are taken over, and what happens to them? |
 //! | `broker/journal.rs`, `broker/invariants.rs` | what was asked, what was done, and what must never have happened? |
-//! | `net/` | how do bytes become requests, over pipes and over TCP? |
+//! | `net/` | how do bytes become requests, over pipes and over TCP, perhaps with TLS? |
 //! | `check/` | did a run keep its promises? |
 //! | `sim/` | what goes wrong in a simulated run, and when? |
 //! | `hostile/` | what could a peer send that must end in a named error? |
@@ -28,3 +28,4 @@ mod net;
 pub mod sim;
 
 pub use broker::{Cluster, ClusterConfig};
+pub use net::ServerTls;

@@ -65,12 +65,16 @@ impl Inner {
         self.first_to_answer(candidates).await
     }
 
+    /// A refusal for good (a certificate, TLS on one side only) is the error when nobody answers: it is definite, and what
+    /// the others said is not.
+    ///
     /// Dials one candidate after the other; the next starts when the last failed or took its share of time, and the
     /// first that answers wins. So a broker that swallows packets costs its share, not the whole connect timeout.
     async fn first_to_answer(&self, candidates: Vec<(Target, Address)>) -> Result<Connection, Error> {
         let mut finished = self.lanes.finished.subscribe();
         let mut dials: Vec<Dial> = Vec::new();
         let mut tried = Vec::new();
+        let mut refused = None;
         let mut candidates = candidates.into_iter();
         loop {
             let next = candidates.next();
@@ -95,7 +99,10 @@ impl Inner {
                     let result = dial.borrow().clone();
                     match result {
                         Some(Ok(connection)) => return Ok(connection),
-                        Some(Err(error)) => tried.push(error.to_string()),
+                        Some(Err(error)) => {
+                            tried.push(error.to_string());
+                            refused = refused.or_else(|| error.is_refusal().then_some(error));
+                        }
                         None if dial.has_changed().is_err() => {}
                         None => open.push(dial),
                     }
@@ -115,7 +122,8 @@ impl Inner {
                 }
             }
             if !more && dials.is_empty() {
-                return Err(Error::new("looking for a broker", ErrorKind::Unreachable { tried }));
+                let nobody = || Error::new("looking for a broker", ErrorKind::Unreachable { tried });
+                return Err(refused.unwrap_or_else(nobody));
             }
         }
     }

@@ -97,6 +97,8 @@ struct State {
 struct Status {
     /// Requests up to this number are answered.
     covered: u64,
+    /// Requests up to this number met a refusal for good, which is in `error`.
+    refused: u64,
     /// How the last refresh failed.
     error: Option<Error>,
     /// The client was closed: there will be no other refresh.
@@ -130,13 +132,17 @@ impl Refresher {
         Want { refresher: self, topic }
     }
 
-    /// Waits until a refresh that started after `number` was handed out has ended well.
+    /// Waits until a refresh that started after `number` was handed out has ended well, or with a refusal for good: waiting
+    /// on would only hide a wrong password or certificate until the deadline.
     pub(super) async fn covers(&self, number: u64) -> Result<(), Error> {
         let mut status = self.status.subscribe();
-        let status = status.wait_for(|status| status.covered >= number || status.closed).await;
+        let ended = |status: &Status| status.covered.max(status.refused) >= number || status.closed;
+        let status = status.wait_for(ended).await;
+        let closed = || Error::new("refreshing metadata", ErrorKind::Closed("this client was closed"));
         match status {
             Ok(status) if status.covered >= number => Ok(()),
-            _ => Err(Error::new("refreshing metadata", ErrorKind::Closed("this client was closed"))),
+            Ok(status) if !status.closed => Err(status.error.clone().unwrap_or_else(closed)),
+            _ => Err(closed()),
         }
     }
 
@@ -220,8 +226,10 @@ async fn refresh(inner: &Arc<Inner>) {
         tracing::warn!(%error, "metadata could not be refreshed; trying again");
     }
     inner.refresher.status.send_modify(|status| {
-        if result.is_ok() {
-            status.covered = covers;
+        match &result {
+            Ok(_) => status.covered = covers,
+            Err(error) if error.is_refusal() => status.refused = covers,
+            Err(_) => {}
         }
         status.error = result.err();
     });

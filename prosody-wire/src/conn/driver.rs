@@ -59,6 +59,11 @@ impl Shared {
         }
     }
 
+    fn ended(&self) -> Error {
+        let doing = format!("connection to {}", self.machine().peer());
+        Error::new(doing, ErrorKind::Closed("the broker closed the connection"))
+    }
+
     fn broken(&self, cause: io::Error) -> Error {
         let machine = self.machine();
         Error::io(format!("connection to {}", machine.peer()), cause)
@@ -117,11 +122,10 @@ async fn fill<B: BufMut>(
     buffer: &mut B,
 ) -> Result<(), Error> {
     match from_peer.read_buf(buffer).await {
-        Ok(0) => {
-            let doing = format!("connection to {}", shared.machine().peer());
-            Err(Error::new(doing, ErrorKind::Closed("the broker closed the connection")))
-        }
+        Ok(0) => Err(shared.ended()),
         Ok(_) => Ok(()),
+        // A TLS peer that goes without saying goodbye; brokers do.
+        Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Err(shared.ended()),
         Err(cause) => Err(shared.broken(cause)),
     }
 }
@@ -147,6 +151,7 @@ async fn write(
     _reader: Task<()>,
 ) {
     let mut segments = VecDeque::new();
+    let mut unflushed = false;
     let mut alarm: Option<Alarm> = None;
     loop {
         let (wake_at, closed) = {
@@ -168,10 +173,10 @@ async fn write(
             let clock = clock.clone();
             alarm = Some(Alarm { at, sleep: Box::pin(async move { clock.sleep_until(at).await }) });
         }
-        let idle = segments.is_empty();
+        let idle = segments.is_empty() && !unflushed;
         tokio::select! {
             biased;
-            written = write_some(&mut to_peer, &mut segments), if !idle => {
+            written = write_some(&mut to_peer, &mut segments, &mut unflushed), if !idle => {
                 if let Err(cause) = written {
                     shared.close(&shared.broken(cause));
                 }
@@ -211,8 +216,25 @@ fn expire(shared: &Shared, now: Instant) {
     }
 }
 
-/// One vectored write of what is at the front of `segments`; drops what was taken.
+/// One vectored write of what is at the front of `segments`; drops what was taken. After the last one it flushes: TLS
+/// holds back what its socket did not take, and nothing else would ever write it.
 async fn write_some(
+    to_peer: &mut WriteHalf<Box<dyn Stream>>,
+    segments: &mut VecDeque<Bytes>,
+    unflushed: &mut bool,
+) -> io::Result<()> {
+    if !segments.is_empty() {
+        write_once(to_peer, segments).await?;
+        *unflushed = true;
+    }
+    if segments.is_empty() {
+        to_peer.flush().await?;
+        *unflushed = false;
+    }
+    Ok(())
+}
+
+async fn write_once(
     to_peer: &mut WriteHalf<Box<dyn Stream>>,
     segments: &mut VecDeque<Bytes>,
 ) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use prosody_base::Lane;
 
 use super::{ApiKey, UnknownProducer};
+use crate::net::ServerTls;
 
 /// Bounds of a cluster. None is infinite.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Limits {
     pub violations: usize,
     /// A fetch waits at most this long, whatever the client asks for. Default 5 minutes.
     pub fetch_wait: Duration,
+    /// A TLS handshake ends within this time, or the connection is cut. Default 10 s.
+    pub handshake: Duration,
     /// A response is written within this time, or the connection is cut. Default 5 minutes.
     pub write_time: Duration,
 }
@@ -62,6 +65,7 @@ impl Default for Limits {
             journal: 65_536,
             violations: 1_000,
             fetch_wait: Duration::from_secs(300),
+            handshake: Duration::from_secs(10),
             write_time: Duration::from_secs(300),
         }
     }
@@ -84,6 +88,8 @@ pub struct ClusterConfig {
     pub unknown_producer: UnknownProducer,
     /// The newest version served per API, below what the broker can; −1 hides the API. Default: no caps.
     pub version_caps: BTreeMap<ApiKey, i16>,
+    /// TLS on every listener, pipes and TCP alike. Default `None`: plaintext.
+    pub tls: Option<ServerTls>,
     /// Where the broker's tasks run. Default [`Lane::Io`]: a blocking handler cannot stop them.
     pub lane: Lane,
     /// Name of the cluster in metadata. Default `prosody-testkit`.
@@ -102,6 +108,7 @@ impl Default for ClusterConfig {
             session_timeout: (Duration::from_millis(100), Duration::from_secs(1_800)),
             unknown_producer: UnknownProducer::Refuse,
             version_caps: BTreeMap::new(),
+            tls: None,
             lane: Lane::Io,
             cluster_id: "prosody-testkit".to_owned(),
             limits: Limits::default(),

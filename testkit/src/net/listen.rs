@@ -9,6 +9,7 @@ use std::time::Duration;
 use prosody_base::{Network, PipeListener, Task};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio_rustls::{Accept, TlsAcceptor};
 
 use super::connection::serve;
 use crate::broker::{Call, Shared, Transport, lock, pipe_address};
@@ -93,7 +94,24 @@ where
         return true;
     }
     let call = Call::new(Arc::clone(&shared), broker, id, transport, peer);
-    let task = shared.doors.spawner.spawn(shared.config.lane, serve(call, stream));
+    let task = match &shared.config.tls {
+        None => shared.doors.spawner.spawn(shared.config.lane, serve(call, stream)),
+        Some(tls) => {
+            let shake = TlsAcceptor::from(Arc::clone(&tls.0)).accept(stream);
+            shared.doors.spawner.spawn(shared.config.lane, serve_tls(call, shake))
+        }
+    };
     state.connections.insert(id, task);
     true
+}
+
+/// Serves what comes after the handshake.
+async fn serve_tls<S: AsyncRead + AsyncWrite + Unpin>(call: Call, shake: Accept<S>) {
+    let clock = &call.shared.doors.clock;
+    let deadline = clock.now() + call.shared.limits().handshake;
+    match clock.until(deadline, shake).await {
+        Ok(Ok(stream)) => serve(call, stream).await,
+        Ok(Err(error)) => tracing::debug!(broker = call.broker, peer = call.peer, %error, "no TLS"),
+        Err(_) => tracing::debug!(broker = call.broker, peer = call.peer, "a TLS handshake takes too long"),
+    }
 }
