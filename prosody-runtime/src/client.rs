@@ -390,7 +390,18 @@ impl ClientBuilder {
         self
     }
 
-    /// Where low-latency mode sends what failed, and every mode what is no message.
+    /// Where low-latency mode sends what failed, and every mode what is no message. The topic must exist and be none of
+    /// the subscribed ones.
+    ///
+    /// A record there has the key, the value and the headers of the original. `source-system` is this client's, and
+    /// these headers follow; the last of a name counts where a record failed before: `source-kind` (`message`, or
+    /// `poison` for what is no message), `source-topic`, `source-partition`, `source-offset`, `source-timestamp` (RFC
+    /// 3339 in UTC, to the millisecond), `source-group-id`, `source-error` (at most 4 KiB) and `source-attempts` (how
+    /// often the handler ran).
+    ///
+    /// The original counts as done once a broker has acknowledged the write, which is repeated until then; the handler
+    /// is not. A partition that is given up meanwhile waits 5 s for it; then the next owner handles the message again, so
+    /// a record may be there twice.
     #[must_use]
     pub fn failure_topic(mut self, topic: impl Into<String>) -> ClientBuilder {
         self.options.failure_topic = Some(topic.into());

@@ -108,7 +108,12 @@ public sealed class ProsodyClientBuilder
         return this;
     }
 
-    /// <summary>Sets where low-latency mode sends what failed.</summary>
+    /// <summary>Sets where low-latency mode sends messages whose handler failed, and every mode records that are no messages.</summary>
+    /// <remarks>
+    /// A record there has the key, the value and the headers of the original, and headers that say where it came from and why: source-kind
+    /// (message or poison), source-topic, source-partition, source-offset, source-timestamp, source-group-id, source-error and
+    /// source-attempts. The original counts as done once a broker has acknowledged it; in rare cases it may be there twice.
+    /// </remarks>
     /// <param name="topic">Name of a topic.</param>
     /// <returns>This builder.</returns>
     public ProsodyClientBuilder WithFailureTopic(string topic)
