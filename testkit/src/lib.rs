@@ -11,6 +11,7 @@
 //! | `broker/outages.rs` | how does a test break a cluster? |
 //! | `broker/api/NN_name.rs` | which versions of API `NN` are served, how, and with which gaps? |
 //! | `broker/storage.rs`, `broker/sequences.rs`, `broker/batch.rs` | what is in a partition's log, and what may be appended? |
+//! | `broker/sasl.rs` | who is at the other end of a connection? |
 //! | `broker/group/` | who is in a group, who owns what, what is committed? |
 //! | `broker/control.rs` | which requests are taken over, and what happens to them? |
 //! | `broker/journal.rs`, `broker/invariants.rs` | what was asked, what was done, and what must never have happened? |
@@ -27,5 +28,5 @@ pub mod mock;
 mod net;
 pub mod sim;
 
-pub use broker::{Cluster, ClusterConfig};
+pub use broker::{Cluster, ClusterConfig, ServerSasl};
 pub use net::ServerTls;

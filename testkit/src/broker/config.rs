@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prosody_base::Lane;
 
-use super::{ApiKey, UnknownProducer};
+use super::{ApiKey, ServerSasl, UnknownProducer};
 use crate::net::ServerTls;
 
 /// Bounds of a cluster. None is infinite.
@@ -90,6 +90,8 @@ pub struct ClusterConfig {
     pub version_caps: BTreeMap<ApiKey, i16>,
     /// TLS on every listener, pipes and TCP alike. Default `None`: plaintext.
     pub tls: Option<ServerTls>,
+    /// Clients must say who they are before anything else is served. Default `None`: nobody is asked.
+    pub sasl: Option<ServerSasl>,
     /// Where the broker's tasks run. Default [`Lane::Io`]: a blocking handler cannot stop them.
     pub lane: Lane,
     /// Name of the cluster in metadata. Default `prosody-testkit`.
@@ -109,6 +111,7 @@ impl Default for ClusterConfig {
             unknown_producer: UnknownProducer::Refuse,
             version_caps: BTreeMap::new(),
             tls: None,
+            sasl: None,
             lane: Lane::Io,
             cluster_id: "prosody-testkit".to_owned(),
             limits: Limits::default(),
@@ -159,6 +162,7 @@ const RELEASES: &[(ApiKey, [i16; 3])] = &[
     (ApiKey::SYNC_GROUP, [2, 5, 5]),
     (ApiKey::DESCRIBE_GROUPS, [2, 5, 5]),
     (ApiKey::LIST_GROUPS, [2, 4, 5]),
+    (ApiKey::SASL_HANDSHAKE, [1, 1, 1]),
     (ApiKey::API_VERSIONS, [2, 3, 4]),
     (ApiKey::CREATE_TOPICS, [3, 7, 7]),
     (ApiKey::DELETE_TOPICS, [3, 6, 6]),
@@ -166,6 +170,7 @@ const RELEASES: &[(ApiKey, [i16; 3])] = &[
     (ApiKey::INIT_PRODUCER_ID, [1, 4, 5]),
     (ApiKey::OFFSET_FOR_LEADER_EPOCH, [2, 4, 4]),
     (ApiKey::DESCRIBE_CONFIGS, [2, 4, 4]),
+    (ApiKey::SASL_AUTHENTICATE, [0, 2, 2]),
     (ApiKey::CREATE_PARTITIONS, [1, 3, 3]),
     (ApiKey::DELETE_GROUPS, [1, 2, 2]),
     (ApiKey::INCREMENTAL_ALTER_CONFIGS, [-1, 1, 1]),

@@ -34,6 +34,7 @@ api_keys! {
     SYNC_GROUP = 14 "SyncGroup",
     DESCRIBE_GROUPS = 15 "DescribeGroups",
     LIST_GROUPS = 16 "ListGroups",
+    SASL_HANDSHAKE = 17 "SaslHandshake",
     API_VERSIONS = 18 "ApiVersions",
     CREATE_TOPICS = 19 "CreateTopics",
     DELETE_TOPICS = 20 "DeleteTopics",
@@ -41,6 +42,7 @@ api_keys! {
     INIT_PRODUCER_ID = 22 "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH = 23 "OffsetForLeaderEpoch",
     DESCRIBE_CONFIGS = 32 "DescribeConfigs",
+    SASL_AUTHENTICATE = 36 "SaslAuthenticate",
     CREATE_PARTITIONS = 37 "CreatePartitions",
     DELETE_GROUPS = 42 "DeleteGroups",
     INCREMENTAL_ALTER_CONFIGS = 44 "IncrementalAlterConfigs",
@@ -86,6 +88,8 @@ pub mod code {
     pub const INVALID_SESSION_TIMEOUT: i16 = 26;
     pub const REBALANCE_IN_PROGRESS: i16 = 27;
     pub const GROUP_AUTHORIZATION_FAILED: i16 = 30;
+    pub const UNSUPPORTED_SASL_MECHANISM: i16 = 33;
+    pub const ILLEGAL_SASL_STATE: i16 = 34;
     pub const UNSUPPORTED_VERSION: i16 = 35;
     pub const TOPIC_ALREADY_EXISTS: i16 = 36;
     pub const INVALID_PARTITIONS: i16 = 37;
@@ -96,6 +100,7 @@ pub mod code {
     pub const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
     pub const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
     pub const INVALID_PRODUCER_EPOCH: i16 = 47;
+    pub const SASL_AUTHENTICATION_FAILED: i16 = 58;
     pub const UNKNOWN_PRODUCER_ID: i16 = 59;
     pub const NON_EMPTY_GROUP: i16 = 68;
     pub const GROUP_ID_NOT_FOUND: i16 = 69;

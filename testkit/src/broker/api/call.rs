@@ -1,12 +1,13 @@
 //! What does a request know of its connection, and may it do what it asks?
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kafka_protocol::protocol::Encodable;
 
 use super::{Answer, Refused};
+use crate::broker::sasl::Login;
 use crate::broker::storage::Segments;
 use crate::broker::topics::{Partition, Topic};
 use crate::broker::{Shared, Transport, code};
@@ -22,6 +23,7 @@ pub(crate) struct Call {
     /// Wakes a fetch of this connection; one is enough, for its requests are served one after another.
     pub(crate) waiter: Arc<tokio::sync::Notify>,
     pub(crate) client_id: Arc<str>,
+    pub(super) login: Mutex<Login>,
     pub(super) version: i16,
     pub(super) fault: Option<Fault>,
     pub(super) throttle: Duration,
@@ -52,6 +54,7 @@ impl Call {
             peer,
             waiter: Arc::default(),
             client_id: "".into(),
+            login: Mutex::default(),
             version: 0,
             fault: None,
             throttle: Duration::ZERO,

@@ -51,6 +51,10 @@ mod offset_for_leader_epoch;
 #[path = "00_produce.rs"]
 mod produce;
 mod request;
+#[path = "36_sasl_authenticate.rs"]
+mod sasl_authenticate;
+#[path = "17_sasl_handshake.rs"]
+mod sasl_handshake;
 #[path = "14_sync_group.rs"]
 mod sync_group;
 
@@ -71,7 +75,7 @@ use self::request::{Head, decode_request, is_flexible};
 use super::control::{Action, Asked, Scope, Strike};
 use super::journal::Entry;
 use super::storage::Segments;
-use super::{ApiKey, Outcome, Shared};
+use super::{ApiKey, Outcome, Shared, lock};
 
 /// An answer before it is framed; `None` wants none.
 type Answer = Option<Segments>;
@@ -131,7 +135,18 @@ pub(crate) async fn serve_frame(call: &mut Call, frame: Bytes) -> Fate {
         }
         return Fate { write: Vec::new(), then: Then::Close };
     }
+    if !admitted(call, head.api) {
+        call.shared.journal.update(sequence, |entry| entry.outcome = Outcome::Refused);
+        tracing::debug!(api = %head.api, peer = call.peer, "a request of nobody in particular");
+        return Fate { write: Vec::new(), then: Then::Close };
+    }
     route(call, &head, body, sequence).await
+}
+
+/// Whether a request may come before its client has said who it is, or the client has said so.
+fn admitted(call: &Call, api: ApiKey) -> bool {
+    let open = [ApiKey::API_VERSIONS, ApiKey::SASL_HANDSHAKE, ApiKey::SASL_AUTHENTICATE].contains(&api);
+    open || call.shared.config.sasl.is_none() || lock(&call.login).admits(call.shared.doors.clock.now())
 }
 
 async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate {
@@ -152,6 +167,10 @@ async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate
         ApiKey::DESCRIBE_GROUPS => run::<describe_groups::DescribeGroups>(call, head, body, sequence).await,
         ApiKey::LIST_GROUPS => run::<list_groups::ListGroups>(call, head, body, sequence).await,
         ApiKey::API_VERSIONS => run::<api_versions::ApiVersions>(call, head, body, sequence).await,
+        ApiKey::SASL_HANDSHAKE => run::<sasl_handshake::SaslHandshake>(call, head, body, sequence).await,
+        ApiKey::SASL_AUTHENTICATE => {
+            run::<sasl_authenticate::SaslAuthenticate>(call, head, body, sequence).await
+        }
         ApiKey::CREATE_TOPICS => run::<create_topics::CreateTopics>(call, head, body, sequence).await,
         ApiKey::DELETE_TOPICS => run::<delete_topics::DeleteTopics>(call, head, body, sequence).await,
         ApiKey::DELETE_RECORDS => run::<delete_records::DeleteRecords>(call, head, body, sequence).await,
@@ -197,6 +216,8 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
         entry::<describe_groups::DescribeGroups>(),
         entry::<list_groups::ListGroups>(),
         entry::<api_versions::ApiVersions>(),
+        entry::<sasl_handshake::SaslHandshake>(),
+        entry::<sasl_authenticate::SaslAuthenticate>(),
         entry::<create_topics::CreateTopics>(),
         entry::<delete_topics::DeleteTopics>(),
         entry::<delete_records::DeleteRecords>(),
