@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind};
 use crate::limits::Limits;
 use crate::net::Connector;
+use crate::sasl::Sasl;
 use crate::types::TopicId;
 
 /// Kafka's port where an address names none.
@@ -21,6 +22,9 @@ pub struct ClientConfig {
     pub seeds: Vec<String>,
     /// The name brokers log and count quotas by (`client.id`). Default "prosody".
     pub client_id: String,
+    /// Who this client is to the brokers; `None`, the default, says nothing. Credentials go over whatever the connector
+    /// opens: use a [`TlsConnector`](crate::TlsConnector) where others may listen.
+    pub sasl: Option<Arc<Sasl>>,
     /// Every bound.
     pub limits: Limits,
 }
@@ -31,6 +35,7 @@ impl ClientConfig {
         ClientConfig {
             seeds: seeds.into_iter().map(Into::into).collect(),
             client_id: "prosody".to_owned(),
+            sasl: None,
             limits: Limits::default(),
         }
     }
@@ -55,6 +60,9 @@ impl Client {
         }
         if config.client_id.len() > 1_024 {
             return Err(wrong("the client id is longer than 1,024 bytes".to_owned()));
+        }
+        if let Some(why) = config.sasl.as_ref().and_then(|sasl| sasl.problem()) {
+            return Err(wrong(why.to_owned()));
         }
         let seeds = config.seeds.iter().map(|seed| {
             address(seed).ok_or_else(|| wrong(format!("\"{seed}\" is not an address; expected host:port")))

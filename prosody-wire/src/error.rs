@@ -8,6 +8,7 @@ use prosody_base::guard::GuardError;
 
 use crate::net::TlsError;
 use crate::proto::{Disposition, ErrorCode};
+use crate::sasl::ScramError;
 
 /// A failed operation. Cheap to clone: one broken connection fails many callers.
 #[derive(Clone)]
@@ -81,6 +82,8 @@ pub enum DecodeError {
     },
     /// The guard refused a body: a count or length claims more than the bytes that remain, or the layout is wrong.
     Guard(GuardError),
+    /// The peer does not prove that it knows our password, or breaks the rules of SCRAM.
+    Sasl(ScramError),
     /// The body's layout or content is wrong.
     Body(String),
     /// A record batch is wrong.
@@ -185,13 +188,19 @@ impl Error {
         }
     }
 
-    /// Whether the peer, or this client about the peer, said no for good: a certificate, or TLS on one side only. Asking
-    /// another time gives the same answer.
+    /// Whether the peer, or this client about the peer, said no for good: a certificate, a password, or TLS on one side
+    /// only. Asking another time gives the same answer.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match &self.0.kind {
             ErrorKind::Tls(cause) => !cause.is_retriable(),
-            ErrorKind::Decode(DecodeError::Tls) => true,
+            ErrorKind::Decode(DecodeError::Tls | DecodeError::Sasl(_)) => true,
+            ErrorKind::Broker(code, _) => matches!(
+                *code,
+                ErrorCode::UNSUPPORTED_SASL_MECHANISM
+                    | ErrorCode::ILLEGAL_SASL_STATE
+                    | ErrorCode::SASL_AUTHENTICATION_FAILED
+            ),
             _ => false,
         }
     }
@@ -266,6 +275,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "the peer answered request {got} while none was open")
             }
             DecodeError::Guard(why) => write!(f, "{why}"),
+            DecodeError::Sasl(why) => write!(f, "{why}"),
             DecodeError::Body(why) | DecodeError::Records(why) => f.write_str(why),
         }
     }

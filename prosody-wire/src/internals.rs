@@ -32,7 +32,7 @@ pub async fn topic(client: &Client, topic: &str, wait: Duration) -> Result<(), E
 /// # Errors
 /// What its first caller would see.
 pub async fn connection(stream: Box<dyn Stream>, limits: &Limits, doors: &Doors) -> Result<(), Error> {
-    let connection = Connection::open(stream, "peer:1", "fuzz", limits, doors).await?;
+    let connection = Connection::open(stream, "peer:1", "fuzz", None, limits, doors).await?;
     connection.call(&m::MetadataRequest::default(), limits.request_timeout).await.map(|_| ())
 }
 
@@ -78,6 +78,8 @@ pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError>
         ListGroups: ListGroupsRequest,
         DeleteGroups: DeleteGroupsRequest,
         DeleteRecords: DeleteRecordsRequest,
+        SaslHandshake: SaslHandshakeRequest,
+        SaslAuthenticate: SaslAuthenticateRequest,
     }
 }
 

@@ -29,7 +29,8 @@
 //! | `batch/` | what is in a record batch? |
 //! | `proto/`, `wire.rs` | which message in which version, and what does an error code mean? |
 //! | `internals.rs` | where do fuzzers reach private decoders? (feature `internals`, for tests only) |
-//! | `types.rs`, `error.rs`, `limits.rs` | the nouns, the one error, every bound |
+//! | `sasl/` | how does a client prove who it is? |
+//! | `types.rs`, `error.rs`, `limits.rs`, `secret.rs` | the nouns, the one error, every bound, what is never printed |
 //!
 //! Every folder keeps its decisions in pure files (they take `now` and events and return what to do) and its awaits in
 //! one driver.
@@ -75,6 +76,8 @@ mod limits;
 mod net;
 pub mod produce;
 mod proto;
+mod sasl;
+mod secret;
 #[cfg(test)]
 mod testing;
 mod types;
@@ -89,4 +92,6 @@ pub use net::{
     TlsOptions,
 };
 pub use proto::{Disposition, ErrorCode};
+pub use sasl::{Sasl, SaslMechanism, ScramError};
+pub use secret::Secret;
 pub use types::{BrokerId, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};

@@ -149,7 +149,8 @@ impl Lanes {
         let work = async {
             let stream = self.connector.connect(host, *port).await;
             let stream = stream.map_err(|cause| Error::io(format!("connecting to {peer}"), cause))?;
-            Connection::open(stream, &peer, &self.config.client_id, limits, &self.doors).await
+            let sasl = self.config.sasl.as_ref();
+            Connection::open(stream, &peer, &self.config.client_id, sasl, limits, &self.doors).await
         };
         let result = match self.doors.clock.until(deadline, work).await {
             Ok(result) => result,

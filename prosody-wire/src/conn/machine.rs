@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use prosody_base::Instant;
 
-use super::{Body, frame};
+use super::{Body, frame, login};
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::ApiKey;
 
@@ -35,6 +35,8 @@ pub(super) struct Machine<W> {
     /// No deadline of any call lies before this; recomputed only when it is reached.
     earliest: Option<Instant>,
     last_used: Instant,
+    /// Only the messages of an exchange about who we are may be written.
+    held: bool,
     closed: Option<Error>,
 }
 
@@ -84,6 +86,7 @@ impl<W> Machine<W> {
             throttled_until: None,
             earliest: None,
             last_used: now,
+            held: false,
             closed: None,
         }
     }
@@ -121,7 +124,7 @@ impl<W> Machine<W> {
         self.throttled_until = None;
         let before = out.len();
         while self.in_flight.len() < self.in_flight_cap {
-            let Some(Queued { call, body, waiter }) = self.queued.pop_front() else { break };
+            let Some(Queued { call, body, waiter }) = self.next() else { break };
             let correlation = self.next_correlation;
             self.next_correlation = self.next_correlation.checked_add(1).unwrap_or(0);
             // Body::new bounded the length, so a head always fits; a frame without a head must not be written.
@@ -133,6 +136,19 @@ impl<W> Machine<W> {
             self.in_flight.push_back(InFlight { call, correlation, waiter });
         }
         out.len() > before
+    }
+
+    fn next(&mut self) -> Option<Queued<W>> {
+        if !self.held {
+            return self.queued.pop_front();
+        }
+        let at = self.queued.iter().position(|queued| login::APIS.contains(&queued.call.api))?;
+        self.queued.remove(at)
+    }
+
+    /// Holds back everything but SaslHandshake and SaslAuthenticate, or lets it go.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
     }
 
     /// A whole frame without its length field. Returns whom it answers and the body.

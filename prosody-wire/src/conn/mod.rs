@@ -6,10 +6,12 @@
 //! | `machine.rs` | what answers what, what may be written, what is too late? (pure) |
 //! | `driver.rs` | who moves the bytes? (two tasks) |
 //! | `hello.rs` | which versions does the broker speak? |
+//! | `login.rs` | who are we to the broker? |
 
 mod driver;
 mod frame;
 mod hello;
+mod login;
 mod machine;
 #[cfg(test)]
 mod model;
@@ -18,7 +20,7 @@ mod tests;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use crate::error::{DecodeError, Error, ErrorKind};
 use crate::limits::Limits;
 use crate::net::Stream;
 use crate::proto::{ApiKey, Decodable, Encodable, Offered, Request, versions};
+use crate::sasl::Sasl;
 use driver::Shared;
 use machine::{Bounds, Machine};
 
@@ -69,6 +72,8 @@ struct Handle {
     offered: Offered,
     clock: Clock,
     _tasks: Task<()>,
+    /// Keeps the broker's session alive.
+    session: OnceLock<Task<()>>,
 }
 
 impl Drop for Handle {
@@ -79,14 +84,15 @@ impl Drop for Handle {
 }
 
 impl Connection {
-    /// Takes over an open stream to `peer` ("broker 1 at kafka:9092") and asks which versions it speaks.
+    /// Takes over an open stream to `peer` ("broker 1 at kafka:9092"), asks which versions it speaks and says who we are.
     ///
     /// # Errors
-    /// When the peer does not answer ApiVersions in any way within [`Limits::connect_timeout`].
+    /// When the peer does not answer ApiVersions in any way within [`Limits::connect_timeout`], or refuses us.
     pub(crate) async fn open(
         stream: Box<dyn Stream>,
         peer: &str,
         client_id: &str,
+        sasl: Option<&Arc<Sasl>>,
         limits: &Limits,
         doors: &Doors,
     ) -> Result<Connection, Error> {
@@ -94,10 +100,17 @@ impl Connection {
         let machine = Machine::new(peer.to_owned(), client_id.to_owned(), bounds, doors.clock.now());
         let shared = Arc::new(Shared::new(machine, limits.frame_bytes));
         let tasks = driver::start(&shared, stream, doors);
-        let mut handle =
-            Handle { shared, offered: Offered::default(), clock: doors.clock.clone(), _tasks: tasks };
+        let (clock, session) = (doors.clock.clone(), OnceLock::new());
+        let mut handle = Handle { shared, offered: Offered::default(), clock, _tasks: tasks, session };
         handle.offered = hello::ask(&handle, limits.connect_timeout).await?;
-        Ok(Connection(Arc::new(handle)))
+        let Some(sasl) = sasl else { return Ok(Connection(Arc::new(handle))) };
+        let lifetime = login::log_in(&handle, sasl, limits.connect_timeout).await?;
+        let handle = Arc::new(handle);
+        if let Some(lifetime) = lifetime {
+            let stay = login::stay(Arc::downgrade(&handle), Arc::clone(sasl), doors.clone(), lifetime);
+            let _ = handle.session.set(doors.spawner.spawn(prosody_base::Lane::Io, stay));
+        }
+        Ok(Connection(handle))
     }
 
     /// The version both sides speak; `None` when there is none.

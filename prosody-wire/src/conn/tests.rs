@@ -24,7 +24,7 @@ async fn open() -> (Connection, PipeStream) {
     let doors = Doors::simulated(1);
     let limits = Limits::default();
     let (connection, far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", &limits, &doors), greeted);
+        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), greeted);
     (connection.expect("greeted"), far)
 }
 
@@ -39,7 +39,7 @@ async fn greeted_with(answer: &'static [u8]) -> Error {
         far
     };
     let (connection, _far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", &limits, &doors), peer);
+        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), peer);
     connection.expect_err("not a broker")
 }
 
@@ -205,8 +205,10 @@ async fn a_peer_that_reads_nothing_ends_in_a_timeout_and_not_in_memory() {
     let (near, mut far) = tokio::io::duplex(1 << 10);
     let doors = Doors::simulated(1);
     let limits = Limits { queued: 4, in_flight: 2, ..Limits::default() };
-    let (connection, ()) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", &limits, &doors), greet(&mut far));
+    let (connection, ()) = tokio::join!(
+        Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors),
+        greet(&mut far)
+    );
     let connection = connection.expect("greeted");
     let big = || {
         let body = Body::new(vec![Bytes::from_static(&[0; 4_000])]);
@@ -255,7 +257,7 @@ async fn falls_back(odd: &[u8]) -> Connection {
         far
     };
     let (connection, _far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", &limits, &doors), peer);
+        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), peer);
     connection.expect("fell back")
 }
 

@@ -32,6 +32,24 @@ macro_rules! requests {
     )*};
 }
 
+/// Neither can be throttled.
+macro_rules! logins {
+    ($($api:ident: $request:ident -> $response:ident,)*) => {$(
+        impl Request for m::$request {
+            const API: ApiKey = ApiKey::$api;
+            type Response = m::$response;
+            fn throttle(_: &m::$response) -> Duration {
+                Duration::ZERO
+            }
+        }
+    )*};
+}
+
+logins! {
+    SaslHandshake: SaslHandshakeRequest -> SaslHandshakeResponse,
+    SaslAuthenticate: SaslAuthenticateRequest -> SaslAuthenticateResponse,
+}
+
 requests! {
     Metadata: MetadataRequest -> MetadataResponse,
     ListOffsets: ListOffsetsRequest -> ListOffsetsResponse,

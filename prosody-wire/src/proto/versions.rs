@@ -29,6 +29,9 @@ pub(crate) const SPOKEN: &[(ApiKey, i16, i16)] = &[
     (ApiKey::DescribeConfigs, 2, 4),
     (ApiKey::CreatePartitions, 1, 3),
     (ApiKey::DeleteGroups, 1, 2),
+    // Version 0 of the handshake is followed by bytes without frames.
+    (ApiKey::SaslHandshake, 1, 1),
+    (ApiKey::SaslAuthenticate, 0, 2),
 ];
 
 /// What this client speaks of `api`; `None` for an API it never uses.

@@ -11,4 +11,5 @@
 //! Encryption and authentication against the in-process broker, over pipes on the paused clock.
 
 mod certificates;
+mod sasl;
 mod tls;

@@ -1,0 +1,130 @@
+//! Who are we to this broker? SaslHandshake and SaslAuthenticate, when a connection opens and again before the broker's
+//! session ends (KIP-368).
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use prosody_base::Doors;
+
+use super::{Handle, decode, encode};
+use crate::error::{DecodeError, Error, ErrorKind};
+use crate::proto::{ApiKey, ErrorCode, Request, messages as m, text, versions};
+use crate::sasl::scram::{Scram, ScramError};
+use crate::sasl::{Sasl, SaslMechanism};
+
+/// Iterations between two chances for other tasks of the thread: a few milliseconds.
+const PIECE: u32 = 4_096;
+/// Shortest time between two proofs on one connection, whatever lifetime the broker claims.
+const SHORTEST_SESSION: Duration = Duration::from_secs(1);
+
+/// Proves who we are. Returns how long the broker lets this count; `None` for ever.
+pub(super) async fn log_in(
+    connection: &Handle,
+    sasl: &Sasl,
+    timeout: Duration,
+) -> Result<Option<Duration>, Error> {
+    let exchange = Exchange { connection, sasl, timeout };
+    exchange.shake().await?;
+    let lifetime = match nonce().and_then(|nonce| Scram::new(sasl.mechanism, &sasl.user, nonce)) {
+        None if sasl.mechanism == SaslMechanism::Plain => exchange.say(sasl.plain()).await?.1,
+        None => return Err(exchange.failed(ErrorKind::Config("this machine gives no randomness".into()))),
+        Some(scram) => {
+            let (challenge, _) = exchange.say(scram.first()).await?;
+            let salting = scram.challenged(&challenge, sasl.password.reveal());
+            let mut salting = salting.map_err(|why| exchange.refused(why))?;
+            while !salting.advance(PIECE) {
+                tokio::task::yield_now().await;
+            }
+            let (last, expected) = salting.finish();
+            let (signature, lifetime) = exchange.say(last).await?;
+            expected.check(&signature).map_err(|why| exchange.refused(why))?;
+            lifetime
+        }
+    };
+    Ok(u64::try_from(lifetime).ok().filter(|millis| *millis > 0).map(Duration::from_millis))
+}
+
+/// 144 bits nobody can guess; `None` when the operating system has none to give.
+fn nonce() -> Option<String> {
+    let mut bytes = [0; 18];
+    rand::fill(&mut bytes).ok().map(|()| BASE64.encode(bytes))
+}
+
+/// Proves it again and again at 80 to 90 % of the time the broker gives, while the connection lives. Other requests wait
+/// meanwhile: a broker takes none between the two messages.
+pub(super) async fn stay(connection: Weak<Handle>, sasl: Arc<Sasl>, doors: Doors, mut lifetime: Duration) {
+    loop {
+        let wait = lifetime.mul_f64(0.8 + 0.1 * doors.rng.unit()).max(SHORTEST_SESSION);
+        doors.clock.sleep(wait).await;
+        let Some(connection) = connection.upgrade() else { return };
+        let left = lifetime.saturating_sub(wait).max(SHORTEST_SESSION);
+        connection.shared.machine().hold(true);
+        let again = log_in(&connection, &sasl, left).await;
+        connection.shared.machine().hold(false);
+        connection.shared.ring();
+        match again {
+            Ok(Some(next)) => lifetime = next,
+            Ok(None) => return,
+            Err(error) => return connection.shared.close(&error),
+        }
+    }
+}
+
+struct Exchange<'a> {
+    connection: &'a Handle,
+    sasl: &'a Sasl,
+    timeout: Duration,
+}
+
+impl Exchange<'_> {
+    async fn shake(&self) -> Result<(), Error> {
+        let mechanism = self.sasl.mechanism.name();
+        let request = m::SaslHandshakeRequest::default().with_mechanism(text(mechanism));
+        let answer = self.ask(&request).await?;
+        ErrorCode::check(answer.error_code).map_err(|code| {
+            let offered: Vec<&str> = answer.mechanisms.iter().map(|name| name.as_str()).collect();
+            let offered = format!("the broker offers {}", offered.join(", "));
+            self.failed(ErrorKind::Broker(code, Some(self.sasl.safe(&offered))))
+        })
+    }
+
+    /// One message of ours for one of theirs, with the lifetime of the session in milliseconds.
+    async fn say(&self, token: Vec<u8>) -> Result<(Bytes, i64), Error> {
+        let request = m::SaslAuthenticateRequest::default().with_auth_bytes(token.into());
+        let answer = self.ask(&request).await?;
+        ErrorCode::check(answer.error_code).map_err(|code| {
+            let said = answer.error_message.as_ref().map(|said| self.sasl.safe(said.as_str()));
+            self.failed(ErrorKind::Broker(code, said))
+        })?;
+        Ok((answer.auth_bytes, answer.session_lifetime_ms))
+    }
+
+    async fn ask<R: Request>(&self, request: &R) -> Result<R::Response, Error> {
+        let offered = &self.connection.offered;
+        let version = offered.negotiate(R::API).ok_or_else(|| {
+            let (ours, theirs) = (versions::spoken(R::API).unwrap_or((0, -1)), offered.range(R::API));
+            self.failed(ErrorKind::Unsupported { api: format!("{:?}", R::API), ours, theirs })
+        })?;
+        let body = encode(request, version).map_err(|why| self.failed(ErrorKind::Encode(why)))?;
+        let answer = self.connection.send(R::API, version, body, self.timeout).await;
+        let mut answer = answer.map_err(|why| self.failed(why.kind().clone()))?;
+        decode::<R>(version, &mut answer).map_err(|why| self.failed(ErrorKind::Decode(why)))
+    }
+
+    fn refused(&self, why: ScramError) -> Error {
+        self.failed(ErrorKind::Decode(DecodeError::Sasl(why)))
+    }
+
+    fn failed(&self, kind: ErrorKind) -> Error {
+        let Sasl { mechanism, user, .. } = self.sasl;
+        let peer = self.connection.shared.machine().peer().to_owned();
+        Error::new(format!("authenticating user `{user}` by {mechanism} at {peer}"), kind)
+    }
+}
+
+/// The APIs of an exchange.
+pub(super) const APIS: [ApiKey; 2] = [ApiKey::SaslHandshake, ApiKey::SaslAuthenticate];
