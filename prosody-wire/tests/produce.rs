@@ -326,7 +326,7 @@ async fn records_beyond_the_memory_wait_in_line() {
 async fn whoever_never_awaits_is_told_before_memory_is_gone_and_what_was_taken_arrives() {
     let world = World::new(1);
     world.cluster.create_topic("t", 1).unwrap();
-    let config = ProducerConfig { memory: 1_000, line: 2_000, batch_size: 300, ..ProducerConfig::default() };
+    let config = ProducerConfig { memory: 1_000, line: 20_000, batch_size: 300, ..ProducerConfig::default() };
     let producer = Producer::new(&world.client, config);
     let (mut taken, mut refused) = (Vec::new(), 0);
     for (n, send) in send_all(&producer, "t", 0, numbered("", 0..500), None).into_iter().enumerate() {

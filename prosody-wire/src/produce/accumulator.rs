@@ -164,15 +164,15 @@ impl Accumulator {
                 ErrorKind::Full("the producer's memory, which the record alone exceeds,"),
             )));
         }
-        if self.line.saturating_add(size) > self.line_limit {
+        let owned = OwnedRecord::new(record, timestamp, deadline, size);
+        if self.line.saturating_add(owned.held()) > self.line_limit {
             let doing = format!("sending to {} faster than the brokers take it", record.topic);
             return Sending::failed(SendError::not_written(Error::new(
                 doing,
                 ErrorKind::Full("the producer's memory and the line of records that wait for it"),
             )));
         }
-        self.line += size;
-        let owned = OwnedRecord::new(record, timestamp, deadline, size);
+        self.line += owned.held();
         let sending = Sending::slot(Arc::clone(&owned.slot), timestamp);
         self.arm(deadline);
         self.waiting.push_back(owned);
@@ -338,7 +338,7 @@ impl Accumulator {
             && self.used.saturating_add(first.size) <= self.memory
             && let Some(record) = self.waiting.pop_front()
         {
-            self.line -= record.size;
+            self.line -= record.held();
             self.admit(record);
         }
     }

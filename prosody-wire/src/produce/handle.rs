@@ -26,7 +26,7 @@ pub struct ProducerConfig {
     pub request_size: usize,
     /// Bytes of records that may wait for their acknowledgement; later ones wait in line, in order. Default 32 MiB.
     pub memory: usize,
-    /// Bytes of records that may wait in that line, each a copy of its own. A send beyond fails at once, as not
+    /// Bytes of records that may wait in that line, each a copy of its own with about 512 bytes around it. A send beyond fails at once, as not
     /// written: whoever never awaits must learn it before the process has no memory left. Default 256 MiB.
     pub line: usize,
 }

@@ -38,7 +38,15 @@ pub(crate) struct OwnedRecord {
     pub(super) slot: Arc<Slot>,
 }
 
+/// What a waiting copy costs beside its bytes: its allocations, its slot, the waker of its sender.
+const OVERHEAD: usize = 512;
+
 impl OwnedRecord {
+    /// Bytes it holds while it waits for memory.
+    pub(super) fn held(&self) -> usize {
+        self.size.saturating_add(OVERHEAD)
+    }
+
     pub(super) fn new(
         record: &OutgoingRecord<'_>,
         timestamp: i64,

@@ -51,7 +51,7 @@ impl Accumulator {
         let line = &mut self.line;
         self.waiting.retain(|record| {
             if passed(&record.deadline) {
-                *line -= record.size;
+                *line -= record.held();
                 let doing = format!("sending to {}, given up at its deadline", record.topic);
                 let error = Error::new(doing, ErrorKind::Full("the producer's memory"));
                 record.slot.fail(SendError::not_written(error));
