@@ -156,9 +156,8 @@ impl Lanes {
             Ok(result) => result,
             Err(_) => Err(Error::new(format!("connecting to {peer}"), ErrorKind::Timeout)),
         };
-        match &result {
-            Ok(_) => tracing::debug!(%peer, "connected"),
-            Err(error) => tracing::warn!(%peer, %error, "cannot connect; trying again"),
+        if result.is_ok() {
+            tracing::debug!(%peer, "connected");
         }
         result
     }
@@ -175,7 +174,15 @@ impl Lanes {
                 slot.not_before = None;
                 slot.open = Some((connection.clone(), address, now));
             }
-            Err(_) => slot.failed(now, &self.config, &self.doors),
+            Err(error) => {
+                slot.failed(now, &self.config, &self.doors);
+                let times = slot.failures;
+                if worth_saying(times) {
+                    tracing::warn!(%error, times, "cannot connect; trying again");
+                } else {
+                    tracing::debug!(%error, times, "cannot connect; trying again");
+                }
+            }
         }
     }
 
@@ -218,6 +225,11 @@ impl Slot {
         self.not_before = Some(now + doors.rng.backoff(limits.backoff, limits.backoff_max, self.failures));
         self.failures = self.failures.saturating_add(1);
     }
+}
+
+/// Whether the n-th failure in a row is worth a line of the log: the first ones, then about one a minute.
+pub(super) fn worth_saying(times: u32) -> bool {
+    times.is_power_of_two() || times.is_multiple_of(64)
 }
 
 /// Waits for a dial's result.

@@ -223,7 +223,12 @@ async fn refresh(inner: &Arc<Inner>) {
         inner.refresher.state().pacing.ended(now, news, result.is_err(), limits.metadata_age, wait);
     }
     if let Err(error) = &result {
-        tracing::warn!(%error, "metadata could not be refreshed; trying again");
+        // A broker that cannot be reached was told of by the dial.
+        if error.maybe_sent() {
+            tracing::warn!(%error, "metadata could not be refreshed; trying again");
+        } else {
+            tracing::debug!(%error, "metadata could not be refreshed; trying again");
+        }
     }
     inner.refresher.status.send_modify(|status| {
         match &result {

@@ -47,6 +47,9 @@ pub(crate) struct Part {
     pub(crate) topic_id: Option<TopicId>,
     pub(crate) leader: Option<BrokerId>,
     pub(crate) leader_epoch: LeaderEpoch,
+    /// Since when it has none; the log was told of it once that lasts.
+    pub(crate) leaderless: Option<Instant>,
+    pub(crate) leaderless_told: bool,
     pub(crate) queue: VecDeque<Queued>,
     /// Compressed bytes in the queue.
     pub(crate) queued: usize,
@@ -139,6 +142,8 @@ impl Shared {
                 topic_id: None,
                 leader: None,
                 leader_epoch: -1,
+                leaderless: None,
+                leaderless_told: false,
                 queue: VecDeque::new(),
                 queued: 0,
                 waker: None,

@@ -169,6 +169,7 @@ impl Driver {
             if changed || new || part.leader.is_none() {
                 part.follow(&metadata);
             }
+            part.mind_leader(now);
             leaderless |= part.leader.is_none();
         }
         drop(state);
@@ -307,22 +308,6 @@ impl Driver {
             budget.wake.notify_one();
         };
         self.shared.cluster.doors().spawner.spawn(prosody_base::Lane::Io, task).detach();
-    }
-}
-
-impl Part {
-    fn follow(&mut self, metadata: &Metadata) {
-        let topic = metadata.topic(&self.tp.topic);
-        let known = topic.and_then(|topic| topic.partition(self.tp.partition));
-        self.leader = known.and_then(|known| known.leader);
-        if let (Some(topic), Some(known)) = (topic, known) {
-            self.leader_epoch = known.leader_epoch;
-            if self.topic_id != topic.id {
-                self.topic_id = topic.id.or(self.topic_id);
-                self.cursor.topic(topic.id);
-                self.retry_at = None;
-            }
-        }
     }
 }
 

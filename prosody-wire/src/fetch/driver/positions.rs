@@ -1,16 +1,21 @@
-//! Where does reading begin? Positions that are not known are looked up, one request for each broker.
+//! Who leads a partition, and where does reading begin? Positions that are not known are looked up, one request for each broker.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use prosody_base::Instant;
 
 use super::{Driver, Event};
+use crate::cluster::Metadata;
 use crate::error::Error;
-use crate::fetch::buffer::{Queued, ReaderId};
+use crate::fetch::buffer::{Part, Queued, ReaderId};
 use crate::fetch::cursor::Lookup;
 use crate::fetch::offsets::{self, Ends};
 use crate::proto::Disposition;
 use crate::types::BrokerId;
+
+/// How long a partition may be without a leader before the log is told: an election takes less.
+const LEADERLESS: Duration = Duration::from_secs(10);
 
 impl Driver {
     /// Looks up the positions that are not known, one request for each broker.
@@ -95,6 +100,37 @@ impl Driver {
         drop(state);
         if refresh {
             self.shared.cluster.refresh_soon("ListOffsets named an old leader");
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn follow(&mut self, metadata: &Metadata) {
+        let topic = metadata.topic(&self.tp.topic);
+        let known = topic.and_then(|topic| topic.partition(self.tp.partition));
+        self.leader = known.and_then(|known| known.leader);
+        if let (Some(topic), Some(known)) = (topic, known) {
+            self.leader_epoch = known.leader_epoch;
+            if self.topic_id != topic.id {
+                self.topic_id = topic.id.or(self.topic_id);
+                self.cursor.topic(topic.id);
+                self.retry_at = None;
+            }
+        }
+    }
+
+    /// Says so, once, when it has had no leader for a while: a topic that is gone is not read, and nobody else would tell.
+    pub(super) fn mind_leader(&mut self, now: Instant) {
+        if self.leader.is_some() {
+            (self.leaderless, self.leaderless_told) = (None, false);
+        } else if now.saturating_duration_since(*self.leaderless.get_or_insert(now)) >= LEADERLESS
+            && !std::mem::replace(&mut self.leaderless_told, true)
+        {
+            tracing::warn!(
+                partition = %self.tp,
+                "not read for {} s: it has no leader, or its topic is gone; reading goes on when it is back",
+                LEADERLESS.as_secs()
+            );
         }
     }
 }
