@@ -523,7 +523,19 @@ pub(crate) fn connect(
             }
         }
     };
+    let connector = match config.security.tls.clone() {
+        None => connector,
+        Some(tls) => {
+            let tls = prosody_wire::TlsConnector::new(connector, tls)
+                .map_err(|why| problem(crate::config::option_of(&why), why.to_string()))?;
+            Arc::new(tls) as Arc<dyn Connector>
+        }
+    };
     let mut wire = prosody_wire::ClientConfig::new(seeds);
+    wire.sasl = config.security.sasl.clone().map(Arc::new);
+    if config.security.is_exposed() {
+        tracing::warn!("SecurityProtocol is sasl_plaintext: credentials and records travel unencrypted");
+    }
     if !config.source_system.is_empty() {
         // What brokers log and count by, so that an operator finds the application.
         wire.client_id = config.source_system.to_string();

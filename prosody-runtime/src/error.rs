@@ -64,6 +64,7 @@ impl Error {
     pub(crate) fn from_wire(doing: &str, cause: &prosody_wire::Error) -> Error {
         use prosody_wire::ErrorKind as Wire;
         let kind = match cause.kind() {
+            Wire::Tls(why) if why.is_retriable() => ErrorKind::Unreachable,
             Wire::Unreachable { .. } | Wire::Io(_) => ErrorKind::Unreachable,
             Wire::Timeout => ErrorKind::Timeout,
             Wire::Closed(_) => ErrorKind::Closed,

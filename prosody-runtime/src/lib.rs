@@ -81,7 +81,7 @@ pub use admin::Admin;
 pub use client::{Assignment, Client, ClientBuilder, ConsumerState, Delivery};
 pub use config::{
     Compression, ConfigError, IsolationLevel, Mode, OPTIONS, OptionSpec, Options, Partitioner, Problem,
-    Support,
+    SaslMechanism, SecurityProtocol, Support,
 };
 pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use prosody_wire::produce::ProducerConfig;
 
 use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
 
 /// Longest topic name Kafka accepts.
@@ -50,6 +51,7 @@ pub(crate) struct Checked {
     pub(crate) idempotence_cache: usize,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
+    pub(crate) security: Security,
     pub(crate) client_rack: Option<String>,
     pub(crate) instance_id: Option<String>,
     pub(crate) session_timeout: Duration,
@@ -67,12 +69,12 @@ impl Checked {
 }
 
 /// Collects what is wrong while values are taken.
-struct Check {
+pub(super) struct Check {
     problems: Vec<Problem>,
 }
 
 impl Check {
-    fn wrong(&mut self, option: &str, why: impl Into<String>) {
+    pub(super) fn wrong(&mut self, option: &str, why: impl Into<String>) {
         let problem = match OptionSpec::find(option) {
             Some(spec) => spec.problem(why),
             None => Problem { option: option.to_owned(), variable: String::new(), why: why.into() },
@@ -116,7 +118,7 @@ impl Check {
         value as usize
     }
 
-    fn text(&mut self, option: &str, value: Option<String>) -> Option<String> {
+    pub(super) fn text(&mut self, option: &str, value: Option<String>) -> Option<String> {
         if value.as_ref().is_some_and(|text| text.trim().is_empty()) {
             self.wrong(option, "must not be blank");
         }
@@ -128,13 +130,15 @@ impl Check {
 ///
 /// # Errors
 /// [`ConfigError`] with one entry for each thing that is wrong.
-pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, ConfigError> {
+pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked, ConfigError> {
     let mut check = Check { problems: found };
     for name in &options.unsupported {
         check.wrong(name, "this version of Prosody does not have this feature yet; leave it unset");
     }
     let mode = options.mode.unwrap_or_default();
-    let (bootstrap, mock) = cluster(&mut check, options.bootstrap_servers, options.mock.unwrap_or(false));
+    let (bootstrap, mock) =
+        cluster(&mut check, options.bootstrap_servers.take(), options.mock.unwrap_or(false));
+    let security = super::security::check(&mut check, &mut options, mock.is_some());
     let group_id = check.text("GroupId", options.group_id);
     let topics = options.subscribed_topics.unwrap_or_default();
     for topic in &topics {
@@ -219,6 +223,7 @@ pub(crate) fn check(options: Options, found: Vec<Problem>) -> Result<Checked, Co
             seconds(60),
             Duration::MAX,
         ),
+        security,
         client_rack: check.text("ClientRack", options.client_rack),
         instance_id: check.text("GroupInstanceId", options.group_instance_id),
         session_timeout: check.span(

@@ -54,7 +54,7 @@ fn one_error_lists_every_problem_by_option_and_variable() {
         "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
         "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `^pattern`",
         "FailureTopic (PROSODY_FAILURE_TOPIC): required in low-latency mode",
-        "SaslPassword (PROSODY_SASL_PASSWORD): this version",
+        "SaslPassword (PROSODY_SASL_PASSWORD): has no effect",
     ] {
         assert!(problems.iter().any(|problem| problem.starts_with(expected)), "{expected} in {problems:#?}");
     }
@@ -106,4 +106,32 @@ fn without_a_bound_is_only_for_sends() {
     assert_eq!(check(options.clone(), vec![]).unwrap().send_timeout, None);
     options.stall_threshold = Some(Duration::MAX);
     assert_eq!(problems(options).len(), 1);
+}
+
+#[test]
+fn security_options_that_do_not_fit_together_are_all_named() {
+    let wrong = |pairs: &[(&str, &str)]| -> Vec<String> {
+        let problems = problems(with(&[&[("BootstrapServers", "a:1")], pairs].concat()));
+        problems
+            .iter()
+            .map(|problem| problem.split(" (PROSODY_").next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(wrong(&[("SecurityProtocol", "plaintext")]), none);
+    assert_eq!(wrong(&[("SecurityProtocol", "sasl_ssl")]), ["SaslMechanism", "SaslUsername", "SaslPassword"]);
+    let user = [("SaslUsername", "u"), ("SaslPassword", "p")];
+    assert_eq!(wrong(&user), ["SaslUsername", "SaslPassword"], "without a protocol nobody is told");
+    assert_eq!(wrong(&[user[0], user[1], ("SecurityProtocol", "sasl_plaintext")]), ["SaslMechanism"]);
+    let all = [user[0], user[1], ("SaslMechanism", "SCRAM-SHA-512"), ("SecurityProtocol", "SASL_PLAINTEXT")];
+    assert_eq!(wrong(&all), none);
+    let files = [("SslCaLocation", "/ca"), ("SslCertificateLocation", "/c"), ("SslKeyLocation", "/k")];
+    assert_eq!(wrong(&files), ["SslCaLocation", "SslCertificateLocation", "SslKeyLocation"]);
+    let tls = ("SecurityProtocol", "ssl");
+    assert_eq!(wrong(&[tls, files[1]]), ["SslKeyLocation"], "a certificate without its key");
+    assert_eq!(wrong(&[tls, files[2]]), ["SslCertificateLocation"]);
+    assert_eq!(wrong(&[tls, files[0]]), ["SslCaLocation"], "the file is read when the client is built");
+    assert_eq!(wrong(&[("SslKeyPassword", "x")]), ["SslKeyPassword"]);
+    let text = format!("{:?}", check(with(&[&[("BootstrapServers", "a:1")], &all[..]].concat()), vec![]));
+    assert!(text.contains("***") && !text.contains("\"p\""), "{text}");
 }

@@ -6,15 +6,18 @@
 //! | `options.rs` | what did the user set, in text or in code? |
 //! | `env.rs` | which variables does an environment hold, and which are misspelled? |
 //! | `checked.rs` | is all of it usable together? |
+//! | `security.rs` | how are brokers reached, and as whom? |
 //! | `duration.rs` | how do people write durations and sizes? |
 
 mod checked;
 mod duration;
 mod env;
 mod options;
+mod security;
 mod table;
 
 pub(crate) use checked::{Checked, check, wrong_topic};
 pub(crate) use env::read as read_environment;
-pub use options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+pub use options::{Compression, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol};
+pub(crate) use security::option_of;
 pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use prosody_wire::Secret;
+
 use super::duration::{parse_duration, parse_size};
 use super::table::{Field, OPTIONS, OptionSpec, Problem, Support};
 
@@ -41,6 +43,31 @@ pub enum Partitioner {
     Crc32,
     /// murmur2, which Java clients use.
     Murmur2,
+}
+
+/// How brokers are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecurityProtocol {
+    /// Neither encrypted nor authenticated.
+    #[default]
+    Plaintext,
+    /// TLS.
+    Ssl,
+    /// Authenticated, but readable by whoever is on the way.
+    SaslPlaintext,
+    /// TLS, and authenticated inside it.
+    SaslSsl,
+}
+
+/// How the client proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaslMechanism {
+    /// By sending the password.
+    Plain,
+    /// By challenge and response with SHA-256.
+    ScramSha256,
+    /// By challenge and response with SHA-512.
+    ScramSha512,
 }
 
 /// Which records of transactions are seen.
@@ -113,6 +140,13 @@ pub struct Options {
     pub idempotence_cache_size: Option<u32>,
     pub idempotence_version: Option<String>,
     pub idempotence_ttl: Option<Duration>,
+    pub security_protocol: Option<SecurityProtocol>,
+    pub sasl_mechanism: Option<SaslMechanism>,
+    pub sasl_username: Option<String>,
+    pub sasl_password: Option<Secret>,
+    pub ssl_ca_location: Option<String>,
+    pub ssl_certificate_location: Option<String>,
+    pub ssl_key_location: Option<String>,
     pub client_rack: Option<String>,
     pub group_instance_id: Option<String>,
     pub session_timeout: Option<Duration>,
@@ -148,6 +182,7 @@ impl Options {
         let given = (!text.is_empty()).then_some(text);
         match spec.field {
             Field::Text(of) => *of(self) = given.map(str::to_owned),
+            Field::Secret(of) => *of(self) = given.map(Secret::new),
             Field::List(of) => *of(self) = given.map(list),
             Field::Flag(of) => *of(self) = given.map(flag).transpose()?,
             Field::Count(of) => *of(self) = given.map(count).transpose()?,
@@ -155,6 +190,8 @@ impl Options {
             Field::Duration(of) => *of(self) = given.map(parse_duration).transpose()?,
             Field::Bound(of) => *of(self) = given.map(bound).transpose()?,
             Field::Mode(of) => *of(self) = given.map(|text| choice(text, MODES)).transpose()?,
+            Field::Security(of) => *of(self) = given.map(|text| choice(text, PROTOCOLS)).transpose()?,
+            Field::Mechanism(of) => *of(self) = given.map(|text| choice(text, MECHANISMS)).transpose()?,
             Field::Isolation(of) => *of(self) = given.map(|text| choice(text, ISOLATION)).transpose()?,
             Field::Compression(of) => *of(self) = given.map(|text| choice(text, COMPRESSIONS)).transpose()?,
             Field::Partitioner(of) => *of(self) = given.map(|text| choice(text, PARTITIONERS)).transpose()?,
@@ -168,6 +205,9 @@ impl Options {
         for spec in OPTIONS {
             match spec.field {
                 Field::Text(of) => fill(of, &mut self, &mut fallback),
+                Field::Secret(of) => fill(of, &mut self, &mut fallback),
+                Field::Security(of) => fill(of, &mut self, &mut fallback),
+                Field::Mechanism(of) => fill(of, &mut self, &mut fallback),
                 Field::List(of) => fill(of, &mut self, &mut fallback),
                 Field::Flag(of) => fill(of, &mut self, &mut fallback),
                 Field::Count(of) => fill(of, &mut self, &mut fallback),
@@ -201,6 +241,17 @@ const MODES: Words<Mode> = &[
     (&["pipeline"], Mode::Pipeline),
     (&["low-latency", "low_latency", "lowlatency"], Mode::LowLatency),
     (&["best-effort", "best_effort", "besteffort"], Mode::BestEffort),
+];
+const PROTOCOLS: Words<SecurityProtocol> = &[
+    (&["plaintext"], SecurityProtocol::Plaintext),
+    (&["ssl"], SecurityProtocol::Ssl),
+    (&["sasl_plaintext", "sasl-plaintext"], SecurityProtocol::SaslPlaintext),
+    (&["sasl_ssl", "sasl-ssl"], SecurityProtocol::SaslSsl),
+];
+const MECHANISMS: Words<SaslMechanism> = &[
+    (&["plain"], SaslMechanism::Plain),
+    (&["scram-sha-256"], SaslMechanism::ScramSha256),
+    (&["scram-sha-512"], SaslMechanism::ScramSha512),
 ];
 const ISOLATION: Words<IsolationLevel> = &[
     (&["read_committed", "read-committed"], IsolationLevel::ReadCommitted),

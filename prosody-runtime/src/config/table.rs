@@ -4,12 +4,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+use prosody_wire::Secret;
+
+use super::options::{
+    Compression, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
+};
 
 /// Where an option's value lives, and so how its text is read.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
     Text(fn(&mut Options) -> &mut Option<String>),
+    Secret(fn(&mut Options) -> &mut Option<Secret>),
+    Security(fn(&mut Options) -> &mut Option<SecurityProtocol>),
+    Mechanism(fn(&mut Options) -> &mut Option<SaslMechanism>),
     List(fn(&mut Options) -> &mut Option<Vec<String>>),
     Flag(fn(&mut Options) -> &mut Option<bool>),
     Count(fn(&mut Options) -> &mut Option<u32>),
@@ -413,16 +420,42 @@ pub const OPTIONS: &[OptionSpec] = &[
     missing("StateReadCache", "PROSODY_STATE_READ_CACHE_TTL", "5s", "Age of cached published state.", &[]),
     missing("TelemetryEnabled", "PROSODY_TELEMETRY_ENABLED", "false", "Emits life-cycle events.", &["false"]),
     missing("TelemetryTopic", "PROSODY_TELEMETRY_TOPIC", "prosody.telemetry-events", "Topic of them.", &[]),
-    missing(
-        "SecurityProtocol",
-        "PROSODY_SECURITY_PROTOCOL",
-        "plaintext",
-        "Encryption and authentication.",
-        &["plaintext"],
-    ),
-    missing("SaslMechanism", "PROSODY_SASL_MECHANISM", "none", "How to authenticate.", &[]),
-    missing("SaslUsername", "PROSODY_SASL_USERNAME", "none", "User of the brokers.", &[]),
-    missing("SaslPassword", "PROSODY_SASL_PASSWORD", "none", "Password of the brokers.", &[]),
+    OptionSpec {
+        name: "SecurityProtocol",
+        variable: "PROSODY_SECURITY_PROTOCOL",
+        default: "plaintext",
+        rule: "`plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`",
+        doc: "How brokers are reached: encrypted (`ssl`), authenticated (`sasl_`), both or neither. `sasl_plaintext` warns.",
+        support: Support::Full,
+        field: Field::Security(|o| &mut o.security_protocol),
+    },
+    OptionSpec {
+        name: "SaslMechanism",
+        variable: "PROSODY_SASL_MECHANISM",
+        default: "none",
+        rule: "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; required with `sasl_`",
+        doc: "How the client proves who it is.",
+        support: Support::Full,
+        field: Field::Mechanism(|o| &mut o.sasl_mechanism),
+    },
+    OptionSpec {
+        name: "SaslUsername",
+        variable: "PROSODY_SASL_USERNAME",
+        default: "none",
+        rule: "not blank; required with `sasl_`",
+        doc: "User of the brokers.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.sasl_username),
+    },
+    OptionSpec {
+        name: "SaslPassword",
+        variable: "PROSODY_SASL_PASSWORD",
+        default: "none",
+        rule: "required with `sasl_`",
+        doc: "Password of that user. Never printed.",
+        support: Support::Full,
+        field: Field::Secret(|o| &mut o.sasl_password),
+    },
     missing(
         "SaslOauthTokenEndpoint",
         "PROSODY_SASL_OAUTH_TOKEN_ENDPOINT",
@@ -433,9 +466,33 @@ pub const OPTIONS: &[OptionSpec] = &[
     missing("SaslOauthClientId", "PROSODY_SASL_OAUTH_CLIENT_ID", "none", "Client id for tokens.", &[]),
     missing("SaslOauthClientSecret", "PROSODY_SASL_OAUTH_CLIENT_SECRET", "none", "Secret for tokens.", &[]),
     missing("SaslOauthScope", "PROSODY_SASL_OAUTH_SCOPE", "none", "Scope of tokens.", &[]),
-    missing("SslCaLocation", "PROSODY_SSL_CA_LOCATION", "platform roots", "Trusted certificates.", &[]),
-    missing("SslCertificateLocation", "PROSODY_SSL_CERTIFICATE_LOCATION", "none", "Our certificate.", &[]),
-    missing("SslKeyLocation", "PROSODY_SSL_KEY_LOCATION", "none", "Our private key.", &[]),
+    OptionSpec {
+        name: "SslCaLocation",
+        variable: "PROSODY_SSL_CA_LOCATION",
+        default: "those of the platform",
+        rule: "a PEM file",
+        doc: "Authorities whose certificates are trusted. Read again when it changes.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.ssl_ca_location),
+    },
+    OptionSpec {
+        name: "SslCertificateLocation",
+        variable: "PROSODY_SSL_CERTIFICATE_LOCATION",
+        default: "none",
+        rule: "a PEM file; with SslKeyLocation",
+        doc: "Certificate of the client, for brokers that ask for one. Read again when it changes.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.ssl_certificate_location),
+    },
+    OptionSpec {
+        name: "SslKeyLocation",
+        variable: "PROSODY_SSL_KEY_LOCATION",
+        default: "none",
+        rule: "a PEM file with an unencrypted key; with SslCertificateLocation",
+        doc: "Private key of that certificate. Read again when it changes.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.ssl_key_location),
+    },
     missing("SslKeyPassword", "PROSODY_SSL_KEY_PASSWORD", "none", "Password of that key.", &[]),
     OptionSpec {
         name: "ClientRack",

@@ -144,10 +144,10 @@ async fn look_up_one(lasting: &Lasting, topic: &Topic, deadline: Instant) -> Res
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        let definite = error.code().is_some()
+        let answered = error.code().is_some()
             && (error.disposition() == Disposition::Fatal
                 || error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
-        if definite || clock.now() + LOOK_AGAIN >= deadline {
+        if answered || error.is_refusal() || clock.now() + LOOK_AGAIN >= deadline {
             return Err(error);
         }
         clock.sleep(LOOK_AGAIN).await;

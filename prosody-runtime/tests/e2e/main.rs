@@ -18,6 +18,7 @@ mod filters;
 mod handover;
 mod lifecycle;
 mod modes;
+mod security;
 mod shutdown;
 mod threads;
 mod world;

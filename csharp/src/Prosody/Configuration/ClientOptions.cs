@@ -186,13 +186,13 @@ public sealed partial class ClientOptions
     /// <summary>plaintext, ssl, sasl_plaintext or sasl_ssl. Default: plaintext.</summary>
     public string? SecurityProtocol { get; set; }
 
-    /// <summary>PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.</summary>
+    /// <summary>PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Required with sasl_plaintext and sasl_ssl.</summary>
     public string? SaslMechanism { get; set; }
 
-    /// <summary>User of the brokers.</summary>
+    /// <summary>User of the brokers. Required with sasl_plaintext and sasl_ssl.</summary>
     public string? SaslUsername { get; set; }
 
-    /// <summary>Password of the brokers.</summary>
+    /// <summary>Password of that user. Never printed.</summary>
     public string? SaslPassword { get; set; }
 
     /// <summary>Where tokens come from.</summary>
@@ -207,13 +207,13 @@ public sealed partial class ClientOptions
     /// <summary>Scope of tokens.</summary>
     public string? SaslOauthScope { get; set; }
 
-    /// <summary>PEM file of trusted certificates. Default: the platform's.</summary>
+    /// <summary>PEM file of trusted authorities, read again when it changes. Default: the platform's.</summary>
     public string? SslCaLocation { get; set; }
 
-    /// <summary>PEM file of the client's certificate.</summary>
+    /// <summary>PEM file of the client's certificate, read again when it changes. Needs <see cref="SslKeyLocation"/>.</summary>
     public string? SslCertificateLocation { get; set; }
 
-    /// <summary>PEM file of the client's private key.</summary>
+    /// <summary>PEM file of the client's private key, unencrypted, read again when it changes.</summary>
     public string? SslKeyLocation { get; set; }
 
     /// <summary>Password of that key.</summary>

@@ -1,0 +1,76 @@
+//! Encrypted and authenticated brokers, by options alone.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prosody_runtime::{ErrorKind, Options};
+use prosody_testkit::{ClusterConfig, ServerSasl, ServerTls};
+
+use crate::world::{Diary, World, quick, send_numbered};
+
+/// A broker with a certificate of its own for `b1`, and the file that makes it trusted.
+fn secure() -> (World, PathBuf) {
+    let certified = rcgen::generate_simple_self_signed(["b1".to_owned()]).unwrap();
+    let pem = certified.cert.pem();
+    let tls = ServerTls::new(&pem, &certified.signing_key.serialize_pem(), None).unwrap();
+    let sasl = ServerSasl::new([("alice", "sesame")]);
+    let config = ClusterConfig { tls: Some(tls), sasl: Some(sasl), ..ClusterConfig::default() };
+    let name = format!("prosody-e2e-{}-{:?}.pem", std::process::id(), std::thread::current().id());
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, pem).unwrap();
+    (World::with(config, &[("t", 2)]), file)
+}
+
+fn set(options: &mut Options, pairs: &[(&str, &str)]) {
+    for (name, text) in pairs {
+        options.set(name, text).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_handled_over_sasl_ssl() {
+    let (world, ca) = secure();
+    for mechanism in ["PLAIN", "SCRAM-SHA-256", "scram-sha-512"] {
+        let settings = [
+            ("SecurityProtocol", "sasl_ssl"),
+            ("SaslMechanism", mechanism),
+            ("SaslUsername", "alice"),
+            ("SaslPassword", "sesame"),
+            ("SslCaLocation", ca.to_str().unwrap()),
+        ];
+        let client = world.builder().configure(|options| set(options, &settings)).build().unwrap();
+        let diary = Diary::default();
+        client.subscribe(quick(&diary)).await.unwrap();
+        send_numbered(&client, 20, 5).await;
+        world.until("handled", || diary.ended().len() == 20).await;
+        client.close().await.unwrap();
+    }
+    let _ = std::fs::remove_file(ca);
+}
+
+/// A wrong password is wrong for ever, and brokers lock users who try it again and again.
+#[tokio::test(start_paused = true)]
+async fn a_refused_password_or_certificate_fails_subscribe_at_once() {
+    let (world, ca) = secure();
+    let trusted = ca.to_str().unwrap();
+    let right = [
+        ("SecurityProtocol", "sasl_ssl"),
+        ("SaslMechanism", "SCRAM-SHA-512"),
+        ("SaslUsername", "alice"),
+        ("SaslPassword", "sesame"),
+        ("SslCaLocation", trusted),
+    ];
+    for (wrong, kind, text) in [
+        (("SaslPassword", "sesamy"), ErrorKind::Broker, "user `alice` by SCRAM-SHA-512"),
+        (("SslCaLocation", ""), ErrorKind::Other, "no trusted authority signed the peer's certificate"),
+    ] {
+        let builder = world.builder().configure(|options| set(options, &[&right[..], &[wrong]].concat()));
+        let client = builder.build().unwrap();
+        let start = world.clock.now();
+        let refused = client.subscribe(quick(&Diary::default())).await.unwrap_err();
+        assert!(world.clock.now() - start < Duration::from_secs(2), "{refused}");
+        assert_eq!((refused.kind(), refused.is_retriable()), (kind, false), "{refused}");
+        assert!(refused.to_string().contains(text) && !refused.to_string().contains("sesam"), "{refused}");
+    }
+    let _ = std::fs::remove_file(ca);
+}
