@@ -12,7 +12,8 @@ use prosody_wire::batch::{
 use prosody_wire::{DecodeError, Error, ErrorKind, internals};
 
 /// The targets.
-pub const TARGETS: [&str; 8] = ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups"];
+pub const TARGETS: [&str; 9] =
+    ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups", "scram"];
 
 /// What a batch may expand to here: small enough that a bomb is found without one.
 const OUTPUT: usize = 1 << 20;
@@ -28,6 +29,7 @@ pub fn run(target: &str, data: &[u8]) -> String {
         "zstd" => decompression(Compression::Zstd, data),
         "responses" => responses(data),
         "groups" => groups(data),
+        "scram" => scram(data),
         other => panic!("there is no target {other}"),
     }
 }
@@ -240,5 +242,16 @@ fn groups(data: &[u8]) -> String {
     match result {
         Ok(()) => format!("{name}: accepted"),
         Err(error) => format!("{name}: {error}"),
+    }
+}
+
+/// The first byte is the mode; the rest is the challenge and, behind a line break, the server's last message.
+fn scram(data: &[u8]) -> String {
+    let Some((mode, rest)) = data.split_first() else { return "nothing".to_owned() };
+    let mut messages = rest.splitn(2, |byte| *byte == b'\n');
+    let (challenge, last) = (messages.next().unwrap_or_default(), messages.next().unwrap_or_default());
+    match internals::scram(*mode, challenge, last) {
+        Ok(()) => "accepted".to_owned(),
+        Err(error) => variant(&error),
     }
 }

@@ -40,7 +40,7 @@ fn main() {
                 section(row.name, &bytes);
                 save("batches", row.name, &[&[0], &bytes[..]].concat());
             }
-            Attack::Bomb(_) => {}
+            Attack::Bomb(_) | Attack::TlsPeer(_) | Attack::SaslPeer(..) => {}
             Attack::Body { api, version, body } => {
                 let index = spoken.iter().position(|row| row.0 == api).unwrap();
                 let version = version - spoken[index].1;
@@ -95,6 +95,26 @@ fn main() {
         "assignment",
         &[1, 0, 0, 0, 0, 0, 1, 0, 1, b'a', 0, 0, 0, 1, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff],
     );
+    let good = "x,s=c2FsdA==,i=4096\n";
+    for (name, mode, text) in [
+        ("good", 6, good.to_owned()),
+        ("good 512", 7, good.to_owned()),
+        ("extended", 6, "x,s=c2FsdA==,i=4096,a=1,b=2\n,c=3".to_owned()),
+        ("extra", 2, "x,s=c2FsdA==,i=4096,\n".to_owned()),
+        ("foreign", 0, "r=other,s=c2FsdA==,i=4096\n".to_owned()),
+        ("same", 2, ",s=c2FsdA==,i=4096\n".to_owned()),
+        ("iterations", 2, "x,s=c2FsdA==,i=1000001\n".to_owned()),
+        ("mandatory", 0, "m=x,r=nonce\n".to_owned()),
+        ("missing", 2, "x,i=4096\n".to_owned()),
+        ("salt", 2, "x,s=?,i=4096\n".to_owned()),
+        ("refused", 2, format!("{good}e=other-error")),
+        ("signature", 2, format!("{good}v=?")),
+        ("wrong signature", 2, format!("{good}v=c2FsdA==")),
+        ("long", 2, "x".repeat(4_095)),
+    ] {
+        save("scram", name, &[&[mode], text.as_bytes()].concat());
+    }
+    save("scram", "not text", &[2, 0xff]);
     // Nothing but zeros is an empty message in most versions of most APIs.
     for (index, (api, low, high)) in spoken.iter().enumerate() {
         for version in [0, high - low] {
@@ -152,7 +172,7 @@ fn bytes_of(moves: &[prosody_testkit::hostile::Move]) -> Vec<u8> {
                 bytes.extend_from_slice(raw);
                 bytes[0] |= ENDS;
             }
-            Move::Silence => {}
+            Move::HelloLogin | Move::Challenge(_) | Move::Blurt(_) | Move::Silence => {}
         }
     }
     bytes

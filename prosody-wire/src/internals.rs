@@ -15,6 +15,8 @@ use crate::group::{Subscription, decode_assignment};
 use crate::limits::Limits;
 use crate::net::Stream;
 use crate::proto::{ApiKey, Request, messages as m, versions};
+use crate::sasl::SaslMechanism;
+use crate::sasl::scram::{Scram, ScramError};
 use crate::{fetch, produce};
 
 /// Waits until `topic` is known: dials, asks for versions, asks for metadata.
@@ -85,6 +87,21 @@ pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError>
 
 fn message<R: Request>(version: i16, body: &Bytes) -> Result<(), DecodeError> {
     conn::decode::<R>(version, &mut body.clone()).map(|_| ())
+}
+
+/// A SCRAM exchange as user `user` with password `pencil` and nonce `nonce`, against these two messages of a server. Bit
+/// 0 of `mode` chooses SHA-512, bit 1 puts the nonce before the challenge, bit 2 the right signature before the last
+/// message. Iterations are counted and checked, and not computed.
+///
+/// # Errors
+/// Which rule the server broke.
+pub fn scram(mode: u8, challenge: &[u8], last: &[u8]) -> Result<(), ScramError> {
+    let mechanism = if mode & 1 == 1 { SaslMechanism::ScramSha512 } else { SaslMechanism::ScramSha256 };
+    let Some(scram) = Scram::new(mechanism, "user", "nonce".to_owned()) else { return Ok(()) };
+    let head: &[u8] = if mode & 2 == 2 { b"r=nonce" } else { b"" };
+    let (_, expected) = scram.challenged(&[head, challenge].concat(), "pencil")?.finish_early();
+    let head = if mode & 4 == 4 { expected.message() } else { Vec::new() };
+    expected.check(&[&head, last].concat())
 }
 
 /// Decodes what another member of a group says about itself.

@@ -35,7 +35,7 @@ fn reaches(target: &str, wanted: &[&str]) {
 
 #[test]
 fn all_targets_are_replayed_here() {
-    let here = ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups"];
+    let here = ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups", "scram"];
     assert_eq!(targets::TARGETS, here);
 }
 
@@ -165,4 +165,24 @@ fn groups() {
         "assignment: user data: length larger than the bytes that remain",
     ];
     reaches("groups", &wanted);
+}
+
+#[test]
+fn scram() {
+    let wanted = [
+        "accepted",
+        "Extra",
+        "ForeignNonce",
+        "Iterations",
+        "Mandatory",
+        "Missing",
+        "NonceNotExtended",
+        "NotText",
+        "Refused",
+        "Salt",
+        "Signature",
+        "TooLong",
+        "WrongSignature",
+    ];
+    reaches("scram", &wanted);
 }

@@ -18,9 +18,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Doors, Network};
-use prosody_testkit::hostile::{Attack, Move, Row, play, rows};
+use prosody_testkit::hostile::{Attack, Move, PASSWORD, Row, play, rows};
 use prosody_wire::batch::{BatchLimits, Batches, BufferPool, Decompressor};
-use prosody_wire::{Client, ClientConfig, PipeConnector, internals};
+use prosody_wire::{
+    Client, ClientConfig, Connector, PipeConnector, Sasl, SaslMechanism, Secret, TlsConnector, TlsOptions,
+    internals,
+};
 
 const ROW: &str = "PROSODY_HOSTILE_ROW";
 const LIMIT_KIB: u32 = 512 << 10;
@@ -83,7 +86,13 @@ fn attack(attack: Attack) -> Result<(), String> {
     match attack {
         Attack::Records(bytes) => records(bytes.into()),
         Attack::Bomb(make) => records(make().into()),
-        Attack::Peer(moves) => peer(moves),
+        Attack::Peer(moves) => peer(moves, Speaks::Plain),
+        Attack::TlsPeer(moves) => peer(moves, Speaks::Tls),
+        Attack::SaslPeer(mechanism, moves) => {
+            let said = peer(moves, Speaks::Sasl(mechanism));
+            assert!(!format!("{said:?}").contains(PASSWORD), "{said:?}");
+            said
+        }
         Attack::Body { api, version, body } => {
             internals::response(api, version, &Bytes::from(body)).map_err(|error| error.to_string())
         }
@@ -104,8 +113,15 @@ fn records(bytes: Bytes) -> Result<(), String> {
     Ok(())
 }
 
+/// What the client does before it asks anything.
+enum Speaks {
+    Plain,
+    Tls,
+    Sasl(&'static str),
+}
+
 /// A client whose only broker is the peer.
-fn peer(moves: Vec<Move>) -> Result<(), String> {
+fn peer(moves: Vec<Move>, speaks: Speaks) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async move {
@@ -118,8 +134,19 @@ fn peer(moves: Vec<Move>) -> Result<(), String> {
                 tokio::spawn(async move { play(stream, &moves).await });
             }
         });
-        let config = ClientConfig::new(["peer:9092"]);
-        let connector = Arc::new(PipeConnector(network));
+        let mut config = ClientConfig::new(["peer:9092"]);
+        let pipes: Arc<dyn Connector> = Arc::new(PipeConnector(network));
+        let connector = match speaks {
+            Speaks::Plain => pipes,
+            Speaks::Tls => Arc::new(TlsConnector::new(pipes, TlsOptions::default()).unwrap()),
+            Speaks::Sasl(name) => {
+                let all = [SaslMechanism::Plain, SaslMechanism::ScramSha256, SaslMechanism::ScramSha512];
+                let mechanism = all.into_iter().find(|mechanism| mechanism.name() == name).unwrap();
+                let (user, password) = ("user".to_owned(), Secret::new(PASSWORD));
+                config.sasl = Some(Arc::new(Sasl { mechanism, user, password }));
+                pipes
+            }
+        };
         let client = Client::new(config, connector, Doors::simulated(1)).unwrap();
         internals::topic(&client, "t", PATIENCE).await.map_err(|error| error.to_string())
     })

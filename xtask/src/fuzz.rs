@@ -14,7 +14,8 @@ use crate::report::{Tally, Verdict};
 use crate::test::Tier;
 use crate::{Outcome, run};
 
-const TARGETS: [&str; 8] = ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups"];
+const TARGETS: [&str; 9] =
+    ["frames", "batches", "gzip", "snappy", "lz4", "zstd", "responses", "groups", "scram"];
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// What cargo-fuzz passes too, without the sanitizers that need a nightly compiler: the code under test is safe Rust.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -161,6 +161,13 @@ impl Salting {
         self.left == 0
     }
 
+    /// [`Salting::finish`] without the work, for fuzzers.
+    #[cfg(feature = "internals")]
+    pub(crate) fn finish_early(mut self) -> (Vec<u8>, Expected) {
+        self.left = 0;
+        self.finish()
+    }
+
     /// The proof, and what the server must answer. Completes what is left.
     pub(crate) fn finish(mut self) -> (Vec<u8>, Expected) {
         self.advance(self.left);
@@ -181,6 +188,12 @@ impl Salting {
 pub(crate) struct Expected(Vec<u8>);
 
 impl Expected {
+    /// What a server that knows the password answers.
+    #[cfg(feature = "internals")]
+    pub(crate) fn message(&self) -> Vec<u8> {
+        format!("v={}", BASE64.encode(&self.0)).into_bytes()
+    }
+
     /// Takes the server's last message.
     pub(crate) fn check(&self, message: &[u8]) -> Result<(), ScramError> {
         let message = text(message)?;

@@ -9,6 +9,7 @@
 //! | `batches.rs`, `records.rs`, `bombs.rs`, `legacy.rs` | what can be wrong with record batches? |
 //! | `peers.rs` | what can a whole connection do wrong? |
 //! | `bodies.rs` | what can be wrong with the messages inside? |
+//! | `logins.rs` | what can a peer do while TLS and SASL are not through? |
 #![allow(clippy::indexing_slicing, reason = "the inputs are constants of this table")]
 
 mod batches;
@@ -16,10 +17,12 @@ mod bodies;
 mod bombs;
 mod craft;
 mod legacy;
+mod logins;
 mod peers;
 mod records;
 
 pub use craft::{Batch, Message, Record, crc32c_of};
+pub use logins::PASSWORD;
 pub use peers::{Move, hello, play};
 
 /// One bad input.
@@ -42,6 +45,10 @@ pub enum Attack {
     Bomb(fn() -> Vec<u8>),
     /// A whole peer: what it does with each connection, in order; the last is repeated.
     Peer(Vec<Move>),
+    /// The same to a client that speaks TLS.
+    TlsPeer(Vec<Move>),
+    /// The same to a client that says it is `user` with the password [`PASSWORD`] by this mechanism.
+    SaslPeer(&'static str, Vec<Move>),
     /// The body of a response to a request of this API and version.
     Body {
         /// API key.
@@ -66,7 +73,16 @@ impl Attack {
 /// The whole table.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    [batches::rows(), records::rows(), bombs::rows(), legacy::rows(), peers::rows(), bodies::rows()].concat()
+    let all = [
+        batches::rows(),
+        records::rows(),
+        bombs::rows(),
+        legacy::rows(),
+        peers::rows(),
+        bodies::rows(),
+        logins::rows(),
+    ];
+    all.concat()
 }
 
 #[cfg(test)]

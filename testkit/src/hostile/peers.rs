@@ -19,6 +19,12 @@ pub enum Move {
     Raw(Vec<u8>),
     /// Sends these bytes and closes the connection.
     RawThenClose(Vec<u8>),
+    /// Answers ApiVersions as a broker that wants to know its clients.
+    HelloLogin,
+    /// Answers a SCRAM client's first message with what this makes of its nonce.
+    Challenge(fn(&str) -> String),
+    /// Sends these bytes as soon as anything arrives, and closes the connection.
+    Blurt(Vec<u8>),
     /// Does nothing, for ever.
     Silence,
 }
@@ -29,7 +35,12 @@ pub enum Move {
 /// When the connection ends, which is what the client is expected to do.
 pub async fn play<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, moves: &[Move]) -> io::Result<()> {
     for next in moves {
-        let correlation = request(&mut stream).await?;
+        if let Move::Blurt(bytes) = next {
+            let _ = stream.read(&mut [0; 16]).await?;
+            stream.write_all(bytes).await?;
+            return stream.shutdown().await;
+        }
+        let (correlation, asked) = request(&mut stream).await?;
         match next {
             Move::Hello => stream.write_all(&frame(correlation, &hello())).await?,
             Move::Answer(body) => stream.write_all(&frame(correlation, body)).await?,
@@ -40,19 +51,25 @@ pub async fn play<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, moves: &[Mov
                 stream.write_all(bytes).await?;
                 return stream.shutdown().await;
             }
-            Move::Silence => break,
+            Move::HelloLogin => stream.write_all(&frame(correlation, &hello_login())).await?,
+            Move::Challenge(make) => {
+                let text = String::from_utf8_lossy(&asked);
+                let nonce = text.split_once(",r=").map_or("", |(_, nonce)| nonce);
+                stream.write_all(&frame(correlation, &token(make(nonce).as_bytes()))).await?;
+            }
+            Move::Blurt(_) | Move::Silence => break,
         }
     }
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(|_| ())
 }
 
-/// Reads a request and returns its correlation id.
-async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<i32> {
+/// Reads a request and returns its correlation id and itself.
+async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<(i32, Vec<u8>)> {
     let length = stream.read_i32().await?;
     let mut rest = vec![0; usize::try_from(length).unwrap_or(0).clamp(8, 1 << 20)];
     stream.read_exact(&mut rest).await?;
     let correlation = rest.get(4..8).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
-    Ok(i32::from_be_bytes(correlation))
+    Ok((i32::from_be_bytes(correlation), rest))
 }
 
 fn frame(correlation: i32, body: &[u8]) -> Vec<u8> {
@@ -66,6 +83,18 @@ fn frame(correlation: i32, body: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn hello() -> Vec<u8> {
     vec![0, 0, 3, 0, 3, 0, 7, 0, 8, 0, 0, 18, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0]
+}
+
+/// The same, with SaslHandshake 1 and SaslAuthenticate 0.
+fn hello_login() -> Vec<u8> {
+    let rows: [[u8; 7]; 4] =
+        [[0, 3, 0, 7, 0, 8, 0], [0, 17, 0, 1, 0, 1, 0], [0, 18, 0, 0, 0, 3, 0], [0, 36, 0, 0, 0, 0, 0]];
+    [&[0, 0, 5][..], rows.as_flattened(), &[0, 0, 0, 0, 0]].concat()
+}
+
+/// SaslAuthenticate v0: no error, no text, this token.
+pub(super) fn token(bytes: &[u8]) -> Vec<u8> {
+    [&[0, 0, 0xff, 0xff][..], &(bytes.len() as i32).to_be_bytes(), bytes].concat()
 }
 
 fn row(name: &'static str, moves: Vec<Move>, text: &'static str) -> Row {
