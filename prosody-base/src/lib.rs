@@ -21,6 +21,7 @@ mod pipe;
 mod rng;
 mod sabotage;
 mod spawn;
+pub mod watch;
 
 pub use clock::{Clock, Elapsed, Instant};
 pub use pipe::{Network, PipeListener, PipeStream};

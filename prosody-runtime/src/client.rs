@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use prosody_base::{Doors, Lane};
+use prosody_base::{Doors, Lane, watch};
 use prosody_wire::Connector;
 use prosody_wire::produce::{OutgoingRecord, Producer};
-use tokio::sync::watch;
 
 use crate::config::{Checked, ConfigError, Mode, Options, Problem, check, read_environment, wrong_topic};
 use crate::consumer::{Lasting, Subscription, subscribe};

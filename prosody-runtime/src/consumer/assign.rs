@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prosody_base::{Instant, Lane, Task, sabotaged};
+use prosody_base::{Instant, Lane, Task, sabotaged, watch};
 use prosody_wire::fetch::StartAt;
 use prosody_wire::group::{AssignedPartition, AssignmentEpoch};
 use prosody_wire::{TopicId, TopicPartition};
-use tokio::sync::watch;
 use tracing::warn;
 
 use super::Inner;

@@ -21,10 +21,10 @@ pub(crate) mod subscribe;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prosody_base::{Doors, Lane, Task};
+use prosody_base::{Doors, Lane, Task, watch};
 use prosody_wire::fetch::Fetcher;
 use prosody_wire::group::{Group, GroupEvent};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::config::Checked;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use prosody_base::{Instant, Lane};
+use prosody_base::{Instant, Lane, watch};
 use prosody_wire::fetch::{FetchConfig, Fetcher};
 use prosody_wire::group::{Group, GroupConfig};
 use prosody_wire::produce::Producer;
 use prosody_wire::{Disposition, ErrorCode, Topic};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::assign::Assignments;
 use super::commit::Commits;

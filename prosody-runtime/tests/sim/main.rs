@@ -135,7 +135,8 @@ fn without_faults_nothing_is_handled_twice() {
 
 #[test]
 fn a_seed_gives_the_same_trace_twice() {
-    for seed in (0..200).step_by(50) {
+    // Seed 136 once did not: those who followed the metadata were woken at random.
+    for seed in (0..200).step_by(17) {
         let (first, second) = (run(&Plan::of(seed)), run(&Plan::of(seed)));
         assert_eq!(first.trace, second.trace, "seed {seed} ran differently the second time");
     }

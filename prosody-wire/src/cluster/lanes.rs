@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prosody_base::{Doors, Instant, Task};
-use tokio::sync::watch;
+use prosody_base::{Doors, Instant, Task, watch};
 
 use crate::client::ClientConfig;
 use crate::conn::Connection;
@@ -97,7 +96,7 @@ impl Lanes {
             }
             let result = lanes.dial(target, &address).await;
             lanes.finish(target, lane, address, &result);
-            let _ = done.send(Some(result));
+            done.send_replace(Some(result));
             lanes.finished.send_modify(|count| *count = count.wrapping_add(1));
         });
         slot.dialing = Some((dial.clone(), task));

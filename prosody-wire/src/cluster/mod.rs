@@ -22,8 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prosody_base::{Doors, Instant, Task};
-use tokio::sync::watch;
+use prosody_base::{Doors, Instant, Task, watch};
 
 use crate::client::ClientConfig;
 use crate::conn::Connection;

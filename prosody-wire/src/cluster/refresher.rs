@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use prosody_base::Instant;
-use tokio::sync::{Notify, watch};
+use prosody_base::{Instant, watch};
+use tokio::sync::Notify;
 
 use super::Inner;
 use crate::error::{Error, ErrorKind};

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prosody_base::Instant;
-use tokio::sync::watch;
+use prosody_base::{Instant, watch};
 
 use super::buffer::{Fetched, Part, Queued, ReaderId, Shared, State};
 use super::cursor::Lookup;

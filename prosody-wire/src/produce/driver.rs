@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prosody_base::Instant;
-use tokio::sync::{Notify, watch};
+use prosody_base::{Instant, watch};
+use tokio::sync::Notify;
 
 use super::ProducerConfig;
 use super::accumulator::Accumulator;
@@ -149,7 +149,7 @@ impl Drop for Driver {
         // However the task ends, no sender waits for ever.
         let error = Error::new("sending", ErrorKind::Closed("the producer has ended"));
         let abandoned = self.shared.state().abandon(&error);
-        let _ = self.end.send(Some(abandoned));
+        self.end.send_replace(Some(abandoned));
     }
 }
 
