@@ -1,7 +1,6 @@
 //! What did the long tier of each suite come to, and when? `docs/results/SUITE.json`, written by `test --full` alone.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,11 +8,6 @@ use serde_json::json;
 
 use crate::report::Tally;
 use crate::run;
-use crate::test::SUITES;
-
-fn file(suite: &str) -> PathBuf {
-    run::root().join("docs/results").join(format!("{suite}.json"))
-}
 
 /// Keeps the counts of a suite that passed.
 pub(crate) fn write(suite: &str, tally: &Tally, took: Duration) -> Result<(), String> {
@@ -30,24 +24,9 @@ pub(crate) fn write(suite: &str, tally: &Tally, took: Duration) -> Result<(), St
         "seconds": took.as_secs(),
         "counts": tally.facts,
     });
-    let file = file(suite);
+    let folder = run::root().join("docs/results");
+    let file = folder.join(format!("{suite}.json"));
     let told = |problem| format!("{}: {problem}", file.display());
-    fs::create_dir_all(run::root().join("docs/results")).map_err(told)?;
+    fs::create_dir_all(&folder).map_err(told)?;
     fs::write(&file, format!("{text:#}\n")).map_err(told)
-}
-
-/// Names the suites whose long tier nobody has run yet.
-pub(crate) fn check() -> Result<(), String> {
-    let missing: Vec<&str> = SUITES
-        .iter()
-        .map(|suite| suite.name)
-        .filter(|name| *name != "check" && !file(name).is_file())
-        .collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
-            "no result in docs/results of {}: run `cargo xtask test --full --suite NAME`",
-            missing.join(", ")
-        )),
-    }
 }

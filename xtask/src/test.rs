@@ -25,7 +25,7 @@ pub(crate) struct Suite {
 }
 
 /// Every suite, in the order a run takes them: what fails fastest first.
-pub(crate) const SUITES: &[Suite] = &[
+const SUITES: &[Suite] = &[
     Suite {
         name: "check",
         about: "format, lints, bans, layers, sizes, docs (the same as `cargo xtask check`)",

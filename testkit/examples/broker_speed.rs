@@ -1,6 +1,6 @@
 //! What does the broker itself cost? Batches in, batches out, over pipes, without a client's work.
 //!
-//! `cargo run --release -p prosody-testkit --example throughput` prints records per second for two batch sizes.
+//! `cargo run --release -p prosody-testkit --example broker_speed` prints records per second for two batch sizes.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::indexing_slicing, reason = "a measurement")]
 
 use std::time::Instant;
