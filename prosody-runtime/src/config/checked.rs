@@ -8,6 +8,7 @@ use prosody_wire::produce::ProducerConfig;
 use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
+use crate::schedule::fair::Policy;
 
 /// Longest topic name Kafka accepts.
 const MAX_TOPIC_NAME: usize = 249;
@@ -48,6 +49,7 @@ pub(crate) struct Checked {
     pub(crate) send_timeout: Option<Duration>,
     pub(crate) retry_base: Duration,
     pub(crate) max_retry_delay: Duration,
+    pub(crate) scheduler: Policy,
     pub(crate) idempotence_cache: usize,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
@@ -191,6 +193,17 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     if retry_base > max_retry_delay {
         check.wrong("RetryBase", "must not be longer than MaxRetryDelay (PROSODY_RETRY_MAX_DELAY)");
     }
+    let scheduler = Policy {
+        failure_weight: options.scheduler_failure_weight.unwrap_or(0.3),
+        max_wait: check.positive("SchedulerMaxWait", options.scheduler_max_wait, seconds(120)),
+        wait_weight: options.scheduler_wait_weight.unwrap_or(200.0),
+    };
+    if !(scheduler.failure_weight > 0.0 && scheduler.failure_weight < 1.0) {
+        check.wrong("SchedulerFailureWeight", "must be more than 0 and less than 1");
+    }
+    if !(scheduler.wait_weight >= 0.0 && scheduler.wait_weight.is_finite()) {
+        check.wrong("SchedulerWaitWeight", "must be a finite number of seconds, at least 0");
+    }
     let version = check.text("IdempotenceVersion", options.idempotence_version);
     let day = seconds(86_400);
     let checked = Checked {
@@ -214,6 +227,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         send_timeout: Some(send_timeout).filter(|timeout| *timeout != Duration::MAX),
         retry_base,
         max_retry_delay,
+        scheduler,
         idempotence_cache: check.at_least_one("IdempotenceCacheSize", options.idempotence_cache_size, 8_192),
         idempotence_version: version.unwrap_or_else(|| "1".to_owned()),
         idempotence_ttl: check.span(

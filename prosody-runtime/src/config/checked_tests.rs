@@ -135,3 +135,28 @@ fn security_options_that_do_not_fit_together_are_all_named() {
     let text = format!("{:?}", check(with(&[&[("BootstrapServers", "a:1")], &all[..]].concat()), vec![]));
     assert!(text.contains("***") && !text.contains("\"p\""), "{text}");
 }
+
+#[test]
+fn the_scheduler_takes_a_share_a_wait_and_a_weight() {
+    let scheduler = |pairs: &[(&str, &str)]| check(with(&[&[("Mock", "true")], pairs].concat()), vec![]);
+    let checked = scheduler(&[]).unwrap().scheduler;
+    assert_eq!((checked.failure_weight, checked.wait_weight), (0.3, 200.0));
+    assert_eq!(checked.max_wait, Duration::from_secs(120));
+    let given =
+        [("SchedulerFailureWeight", "0.5"), ("SchedulerMaxWait", "10s"), ("SchedulerWaitWeight", "0")];
+    let checked = scheduler(&given).unwrap().scheduler;
+    assert_eq!((checked.failure_weight, checked.wait_weight), (0.5, 0.0));
+    assert_eq!(checked.max_wait, Duration::from_secs(10));
+    for (name, text) in [
+        ("SchedulerFailureWeight", "0"),
+        ("SchedulerFailureWeight", "1"),
+        ("SchedulerFailureWeight", "NaN"),
+        ("SchedulerMaxWait", "0s"),
+        ("SchedulerWaitWeight", "-1"),
+        ("SchedulerWaitWeight", "inf"),
+    ] {
+        let problems = problems(with(&[("Mock", "true"), (name, text)]));
+        assert!(problems.len() == 1 && problems[0].starts_with(name), "{name}={text}: {problems:?}");
+    }
+    assert!(Options::default().set("SchedulerWaitWeight", "much").is_err());
+}

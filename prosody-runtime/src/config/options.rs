@@ -137,6 +137,9 @@ pub struct Options {
     pub max_retries: Option<u32>,
     pub retry_base: Option<Duration>,
     pub max_retry_delay: Option<Duration>,
+    pub scheduler_failure_weight: Option<f64>,
+    pub scheduler_max_wait: Option<Duration>,
+    pub scheduler_wait_weight: Option<f64>,
     pub idempotence_cache_size: Option<u32>,
     pub idempotence_version: Option<String>,
     pub idempotence_ttl: Option<Duration>,
@@ -186,6 +189,7 @@ impl Options {
             Field::List(of) => *of(self) = given.map(list),
             Field::Flag(of) => *of(self) = given.map(flag).transpose()?,
             Field::Count(of) => *of(self) = given.map(count).transpose()?,
+            Field::Number(of) => *of(self) = given.map(number).transpose()?,
             Field::Size(of) => *of(self) = given.map(parse_size).transpose()?,
             Field::Duration(of) => *of(self) = given.map(parse_duration).transpose()?,
             Field::Bound(of) => *of(self) = given.map(bound).transpose()?,
@@ -211,6 +215,7 @@ impl Options {
                 Field::List(of) => fill(of, &mut self, &mut fallback),
                 Field::Flag(of) => fill(of, &mut self, &mut fallback),
                 Field::Count(of) => fill(of, &mut self, &mut fallback),
+                Field::Number(of) => fill(of, &mut self, &mut fallback),
                 Field::Size(of) => fill(of, &mut self, &mut fallback),
                 Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
                 Field::Mode(of) => fill(of, &mut self, &mut fallback),
@@ -291,6 +296,10 @@ fn flag(text: &str) -> Result<bool, String> {
 
 fn count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number like `0.3`"))
 }
 
 fn bound(text: &str) -> Result<Duration, String> {

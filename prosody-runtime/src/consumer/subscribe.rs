@@ -44,6 +44,8 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     look_up(lasting, lasting.doors.clock.now() + config.subscribe_timeout).await?;
 
     let doors = lasting.doors.clone();
+    let rng = doors.rng.fork();
+    let key_seed = rng.next_u64();
     let pipeline = Arc::new(Pipeline {
         filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
         dedup: Arc::clone(&lasting.dedup),
@@ -52,17 +54,18 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         backoff: Backoff { base: config.retry_base, max: config.max_retry_delay },
         timeout: config.timeout,
         clock: doors.clock.clone(),
-        rng: doors.rng.fork(),
+        rng,
         counters: Arc::clone(&lasting.counters),
     });
     let gate = worker::gate(
         handler,
         Arc::clone(&pipeline),
-        config.max_concurrency,
+        (config.max_concurrency, config.scheduler),
         Arc::clone(&lasting.occupied),
         doors.spawner.clone(),
     );
-    let shared = Shared { gate, retries: Arc::new(Retries::default()), held: Arc::clone(&lasting.held) };
+    let (retries, held) = (Arc::new(Retries::default()), Arc::clone(&lasting.held));
+    let shared = Shared { gate, retries, held, key_seed };
     let group = Group::join(&lasting.wire, group_config(lasting, &group_id));
     let inner = Arc::new(Inner {
         config: Arc::clone(config),

@@ -8,11 +8,11 @@ use prosody_base::{Instant, sabotaged};
 use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
-use super::keys::KeySlot;
+use super::keys::{KeySlot, hash};
 use super::offsets::{Snapshot, Ticket};
 use super::record::{Event, Record};
 use super::window::{Admitted, Dropped, Ending, Phase, Window};
-use crate::schedule::gate::{Gate, Ready, Running, Wake};
+use crate::schedule::gate::{Gate, Ran, Ready, Running, Wake};
 use crate::schedule::retries::Retries;
 
 /// What every partition of a subscription shares.
@@ -21,12 +21,16 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) retries: Arc<Retries>,
     pub(crate) held: Arc<Held>,
+    /// Keeps peers from choosing keys that share a name.
+    pub(crate) key_seed: u64,
 }
 
 /// One partition during one assignment.
 pub(crate) struct Partition {
     id: u64,
     tp: TopicPartition,
+    /// Makes the names of its keys differ from those of other partitions.
+    key_seed: u64,
     shared: Shared,
     core: Mutex<Core>,
     /// The window's phase, readable without its lock.
@@ -47,9 +51,11 @@ struct Core {
 impl Partition {
     /// `id` is unique in the process. Keys that something of an earlier assignment still holds wait for it.
     pub(crate) fn new(id: u64, tp: TopicPartition, window: Window, shared: Shared) -> Arc<Partition> {
+        let key_seed = hash(shared.key_seed ^ u64::from(tp.partition.cast_unsigned()), tp.topic.as_bytes());
         let partition = Arc::new(Partition {
             id,
             tp,
+            key_seed,
             shared,
             core: Mutex::new(Core { window, reader_waits: false }),
             phase: AtomicU8::new(Phase::Running as u8),
@@ -68,6 +74,11 @@ impl Partition {
 
     pub(crate) fn tp(&self) -> &TopicPartition {
         &self.tp
+    }
+
+    /// What the scheduler calls a key. It outlives the assignment.
+    pub(crate) fn key_name(&self, key: &[u8]) -> u64 {
+        hash(self.key_seed, key)
     }
 
     /// Whether events may start.
@@ -132,18 +143,20 @@ impl Partition {
         true
     }
 
-    /// An event has ended. `scratch` is the worker's, empty before and after.
+    /// An event has ended. `scratch` is the worker's, empty before and after. `ran` is what it took; see
+    /// [`Gate::push_from_worker`].
     pub(crate) fn finish(
         self: &Arc<Self>,
         slot: KeySlot,
         ticket: Ticket,
         ending: Ending,
         scratch: &mut Vec<Admitted>,
+        ran: &mut Option<Ran>,
     ) {
         let (read_more, drained, closed) = {
             let mut core = self.lock();
             core.window.finish(slot, ticket, ending, scratch);
-            self.shared.gate.push_from_worker(self, scratch);
+            self.shared.gate.push_from_worker(self, scratch, ran);
             let read_more = core.reader_waits && core.window.room() > 0;
             core.reader_waits &= !read_more;
             let phase = core.window.phase();

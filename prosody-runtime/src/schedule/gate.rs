@@ -1,27 +1,35 @@
 //! Which worker runs the next event, within `MaxConcurrency`?
 //!
 //! A worker is one task that runs one event at a time, so workers are permits: at most `MaxConcurrency` exist, and each
-//! is started once. Ready events wait here in the order in which they became ready.
+//! is started once. Ready events wait here; `fair.rs` says which is next. What an event took is accounted when its worker
+//! comes back, before its key's next event waits, under the lock that is taken then anyway.
 //!
 //! A handler that ends without waiting costs no hop: its worker takes the next event itself. Another worker is woken
 //! only while events wait and fewer workers than threads are *active*, which means running a handler that has not
 //! yet waited for anything. A handler that blocks its thread stays active and takes nothing from others but that.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prosody_base::{Clock, Instant};
 use tokio::sync::Notify;
 
 use crate::context::Attempt;
 use crate::partition::keys::KeySlot;
 use crate::partition::runtime::Partition;
 use crate::partition::window::Admitted;
+use crate::schedule::fair::{Class, Grant, Policy, Selector};
 
 /// An event that may run, with the partition it belongs to.
 pub(crate) struct Ready {
     pub(crate) partition: Arc<Partition>,
     pub(crate) admitted: Admitted,
+}
+
+/// An event has run: what its permit was granted for, and until when.
+pub(crate) struct Ran {
+    pub(crate) grant: Grant,
+    pub(crate) until: Instant,
 }
 
 /// Starts the worker of a seat.
@@ -31,6 +39,7 @@ type Launch = Box<dyn Fn(&Arc<Gate>, Arc<Seat>) + Send + Sync>;
 pub(crate) struct Gate {
     inner: Mutex<Inner>,
     launch: Launch,
+    clock: Clock,
     /// Handlers that were abandoned and still run, of this and of earlier subscriptions. Each keeps its permit.
     occupied: Arc<AtomicUsize>,
     max: usize,
@@ -39,7 +48,7 @@ pub(crate) struct Gate {
 }
 
 struct Inner {
-    ready: VecDeque<Ready>,
+    ready: Selector<Ready>,
     seats: Vec<Arc<Seat>>,
     /// Seats whose workers wait for an event; the last one slept least.
     idle: Vec<usize>,
@@ -75,9 +84,15 @@ pub(crate) enum Wake {
 
 impl Gate {
     /// `launch` starts the task of a worker, which calls [`next`](Gate::next) until it returns `None`.
-    pub(crate) fn new(max: usize, threads: usize, occupied: Arc<AtomicUsize>, launch: Launch) -> Arc<Gate> {
+    pub(crate) fn new(
+        (max, policy): (usize, Policy),
+        threads: usize,
+        occupied: Arc<AtomicUsize>,
+        clock: Clock,
+        launch: Launch,
+    ) -> Arc<Gate> {
         let inner = Inner {
-            ready: VecDeque::new(),
+            ready: Selector::new(policy, clock.now()),
             seats: Vec::new(),
             idle: Vec::new(),
             active: 0,
@@ -87,6 +102,7 @@ impl Gate {
         Arc::new(Gate {
             inner: Mutex::new(inner),
             launch,
+            clock,
             occupied,
             max: max.max(1),
             threads: threads.max(1),
@@ -95,17 +111,25 @@ impl Gate {
 
     /// Queues events from outside a worker. The caller performs the wake after releasing its own locks.
     pub(crate) fn push(&self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>) -> Wake {
+        let now = self.clock.now();
         let mut inner = self.lock();
-        let partition = |admitted| Ready { partition: Arc::clone(partition), admitted };
-        inner.ready.extend(admitted.drain(..).map(partition));
+        inner.queue(partition, admitted, now);
         self.next_wake(&mut inner)
     }
 
     /// Queues what a worker's own event made ready. Nobody is woken: the worker comes back for the next event at once.
-    pub(crate) fn push_from_worker(&self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>) {
+    /// Takes `ran`, or leaves it for [`next`](Gate::next).
+    pub(crate) fn push_from_worker(
+        &self,
+        partition: &Arc<Partition>,
+        admitted: &mut Vec<Admitted>,
+        ran: &mut Option<Ran>,
+    ) {
         if !admitted.is_empty() {
-            let partition = |admitted| Ready { partition: Arc::clone(partition), admitted };
-            self.lock().ready.extend(admitted.drain(..).map(partition));
+            let now = ran.as_ref().map_or_else(|| self.clock.now(), |ran| ran.until);
+            let mut inner = self.lock();
+            inner.account(ran.take());
+            inner.queue(partition, admitted, now);
         }
     }
 
@@ -118,11 +142,18 @@ impl Gate {
         }
     }
 
-    /// The next event for the worker of `seat`; waits for one. `None` ends the worker.
-    pub(crate) async fn next(self: &Arc<Self>, seat: &Arc<Seat>) -> Option<Ready> {
+    /// The next event for the worker of `seat`; waits for one. `None` ends the worker. `ran` is its last event, unless
+    /// that is accounted already, and `now` the time.
+    pub(crate) async fn next(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        mut ran: Option<Ran>,
+        mut now: Instant,
+    ) -> Option<(Ready, Grant)> {
         loop {
             let (taken, wake) = {
                 let mut inner = self.lock();
+                inner.account(ran.take());
                 if inner.closed {
                     inner.active -= 1;
                     return None;
@@ -132,7 +163,7 @@ impl Gate {
                     inner.retired.push(seat.number);
                     return None;
                 }
-                let taken = inner.ready.pop_front();
+                let taken = inner.ready.pop(now);
                 if taken.is_none() {
                     inner.active -= 1;
                     inner.idle.push(seat.number);
@@ -145,6 +176,7 @@ impl Gate {
                 return taken;
             }
             seat.woken.notified().await;
+            now = self.clock.now();
         }
     }
 
@@ -165,17 +197,8 @@ impl Gate {
 
     /// Takes back the ready events of one partition.
     pub(crate) fn take(&self, partition: u64) -> Vec<Admitted> {
-        let mut inner = self.lock();
-        let mut taken = Vec::new();
-        let ready = std::mem::take(&mut inner.ready);
-        for ready in ready {
-            if ready.partition.id() == partition {
-                taken.push(ready.admitted);
-            } else {
-                inner.ready.push_back(ready);
-            }
-        }
-        taken
+        let taken = self.lock().ready.take(|ready| ready.partition.id() == partition);
+        taken.into_iter().map(|ready| ready.admitted).collect()
     }
 
     /// What runs now.
@@ -184,7 +207,8 @@ impl Gate {
     }
 
     /// An abandoned handler has ended: its permit is free.
-    pub(crate) fn vacated(self: &Arc<Self>) {
+    pub(crate) fn vacated(self: &Arc<Self>, ran: Option<Ran>) {
+        self.lock().account(ran);
         self.occupied.fetch_sub(1, Ordering::AcqRel);
         self.rouse();
     }
@@ -207,7 +231,7 @@ impl Gate {
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
-        inner.ready.clear();
+        drop(inner.ready.take(|_| true));
         inner.active += inner.idle.len();
         for number in std::mem::take(&mut inner.idle) {
             if let Some(seat) = inner.seats.get(number) {
@@ -248,6 +272,20 @@ impl Gate {
 }
 
 impl Inner {
+    fn queue(&mut self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>, now: Instant) {
+        for admitted in admitted.drain(..) {
+            let key = partition.key_name(admitted.event.record.key());
+            let class = if admitted.event.failures == 0 { Class::Normal } else { Class::Failure };
+            self.ready.push(key, class, now, Ready { partition: Arc::clone(partition), admitted });
+        }
+    }
+
+    fn account(&mut self, ran: Option<Ran>) {
+        if let Some(Ran { grant, until }) = ran {
+            self.ready.release(&grant, until);
+        }
+    }
+
     fn working(&self) -> usize {
         self.seats.len() - self.retired.len()
     }

@@ -68,7 +68,7 @@ pub(crate) fn write(
         } else {
             Ending::Unfinished
         };
-        partition.finish(slot, event.ticket, ending, &mut Vec::new());
+        partition.finish(slot, event.ticket, ending, &mut Vec::new(), &mut None);
         gate.rouse();
     };
     spawner.spawn(Lane::Work, writing).detach();

@@ -12,7 +12,7 @@ use prosody_testkit::broker::Limits;
 use prosody_wire::group::{CommitOffset, Group, GroupConfig, GroupEvent};
 use prosody_wire::{ClientConfig, PipeConnector, TopicPartition};
 
-use crate::world::{Call, Diary, Said, Script, World, quick, send_numbered};
+use crate::world::{Call, Diary, Said, Script, World, in_order, quick, send_numbered};
 
 /// A handler whose times differ from offset to offset, up to two seconds.
 fn uneven(diary: &Diary, clock: &Clock) -> impl Handler {
@@ -93,6 +93,7 @@ async fn after_a_kill_nothing_comes_again_that_had_ended_one_commit_interval_bef
     world.clock.sleep(Duration::from_millis(1_100)).await;
     assert!(diary.started().len() > diary.ended().len(), "handlers run");
     let committed = world.committed_sum();
+    let before = diary.started().len();
     doors.spawner.kill();
     drop(first);
 
@@ -102,7 +103,10 @@ async fn after_a_kill_nothing_comes_again_that_had_ended_one_commit_interval_bef
     diary.started().iter().for_each(|call| *times.entry((call.partition, call.offset)).or_default() += 1);
     let repeated: BTreeSet<_> = times.iter().filter(|(_, times)| **times > 1).map(|(at, _)| *at).collect();
     assert_eq!(repeated.intersection(&known).count(), 0, "{repeated:?}");
-    assert!(!repeated.is_empty() && times.len() == 800 && diary.in_order());
+    assert!(!repeated.is_empty() && times.len() == 800);
+    // Several events of one key may come again, in order.
+    let started = diary.started();
+    assert!(in_order(&started[..before]) && in_order(&started[before..]));
     assert!(known.len() as i64 > committed, "more was finished than the watermarks say");
 }
 

@@ -14,6 +14,7 @@
 mod delivery;
 mod failure_topic;
 mod failures;
+mod fairness;
 mod filters;
 mod handover;
 mod lifecycle;

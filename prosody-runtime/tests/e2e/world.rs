@@ -87,6 +87,17 @@ impl World {
     }
 }
 
+/// Whether the calls of each key are in offset order, repeated offsets apart.
+pub fn in_order(calls: &[Call]) -> bool {
+    let mut last: BTreeMap<(i32, &str), i64> = BTreeMap::new();
+    calls.iter().all(|call| {
+        let last = last.entry((call.partition, &call.key)).or_insert(-1);
+        let fits = call.offset >= *last;
+        *last = call.offset;
+        fits
+    })
+}
+
 /// What a handler was called with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
@@ -127,13 +138,7 @@ impl Diary {
     }
     /// Whether the calls of each key started in offset order, repeated offsets apart.
     pub fn in_order(&self) -> bool {
-        let mut last: BTreeMap<(i32, String), i64> = BTreeMap::new();
-        self.started().into_iter().all(|call| {
-            let last = last.entry((call.partition, call.key)).or_insert(-1);
-            let fits = call.offset >= *last;
-            *last = call.offset;
-            fits
-        })
+        in_order(&self.started())
     }
     fn start(&self, call: &Call) {
         let mut inner = self.0.lock().unwrap();

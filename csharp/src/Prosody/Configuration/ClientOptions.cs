@@ -120,13 +120,13 @@ public sealed partial class ClientOptions
     /// <summary>Window of that share. Default: 5 minutes.</summary>
     public TimeSpan? MonopolizationWindow { get; set; }
 
-    /// <summary>Share of execution time for retries. Default: 0.3.</summary>
+    /// <summary>The share of execution time that retries get while both they and first attempts wait; more than 0 and less than 1. Default: 0.3.</summary>
     public double? SchedulerFailureWeight { get; set; }
 
-    /// <summary>Wait that gives an event its full boost. Default: 2 minutes.</summary>
+    /// <summary>An event that waits for a permit gains priority with the square of its wait, up to this long; more than 0. Default: 2 minutes.</summary>
     public TimeSpan? SchedulerMaxWait { get; set; }
 
-    /// <summary>Size of that boost, in seconds. Default: 200.</summary>
+    /// <summary>How many seconds of execution time of its key that wait makes up for; at least 0. Default: 200.</summary>
     public double? SchedulerWaitWeight { get; set; }
 
     /// <summary>Message ids remembered in memory; at least 1. Default: 8192.</summary>
