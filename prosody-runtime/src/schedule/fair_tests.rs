@@ -167,8 +167,9 @@ fn a_grant_among_ten_thousand_waiting_events_takes_microseconds() {
         let (_, grant) = selector.pop(now).unwrap();
         selector.release(&grant, now + Duration::from_secs_f64(0.0005 * 1.0014f64.powf(key as f64)));
     }
-    now += Duration::from_secs(3_600);
+    now += Duration::from_secs(600);
     (0..10_000).for_each(|key| selector.push(key, Class::Normal, now, key));
+    assert!(selector.classes[0].occupied.count_ones() > 40);
     let best = (0..50).map(|_| {
         let begin = clock.now();
         for _ in 0..100 {
