@@ -4,12 +4,11 @@
 //! runs of one seed would wake the drivers of a client in different orders.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::Notify;
 
-/// Every sender is gone.
+/// The sender is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -25,7 +24,6 @@ impl std::error::Error for Gone {}
 struct Shared<T> {
     state: RwLock<State<T>>,
     news: Notify,
-    senders: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -79,7 +77,7 @@ impl<T> Sender<T> {
     /// A value nobody follows yet.
     pub fn new(value: T) -> Sender<T> {
         let state = RwLock::new(State { value, version: 0, gone: false });
-        Sender(Arc::new(Shared { state, news: Notify::new(), senders: AtomicUsize::new(1) }))
+        Sender(Arc::new(Shared { state, news: Notify::new() }))
     }
 
     /// Another one who follows, and has seen the present value.
@@ -123,19 +121,10 @@ impl<T> Sender<T> {
     }
 }
 
-impl<T> Clone for Sender<T> {
-    fn clone(&self) -> Sender<T> {
-        self.0.senders.fetch_add(1, Ordering::Relaxed);
-        Sender(Arc::clone(&self.0))
-    }
-}
-
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.write().gone = true;
-            self.0.news.notify_waiters();
-        }
+        self.0.write().gone = true;
+        self.0.news.notify_waiters();
     }
 }
 
@@ -161,7 +150,7 @@ impl<T> Receiver<T> {
     /// Whether there is a value that was not seen.
     ///
     /// # Errors
-    /// [`Gone`] when every sender is, seen or not.
+    /// [`Gone`] when the sender is, seen or not.
     pub fn has_changed(&self) -> Result<bool, Gone> {
         let state = self.shared.read();
         if state.gone { Err(Gone) } else { Ok(self.seen != Some(state.version)) }
@@ -175,36 +164,28 @@ impl<T> Receiver<T> {
     /// Waits for a value that was not seen; it counts as seen then. Dropping the wait loses nothing.
     ///
     /// # Errors
-    /// [`Gone`] when every sender is, and the last value was seen.
+    /// [`Gone`] when the sender is, and the last value was seen.
     pub async fn changed(&mut self) -> Result<(), Gone> {
+        self.look_until(|_, is_new| is_new).await.map(drop)
+    }
+
+    /// Waits until the value is one of these; looks at the present one first. What it looked at counts as seen.
+    ///
+    /// # Errors
+    /// [`Gone`] when the sender is, and the last value is none of them.
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, Gone> {
+        self.look_until(|value, _| wanted(value)).await
+    }
+
+    /// Looks at the value, and again whenever it changed; `wanted` is also told whether it was not seen before.
+    async fn look_until(&mut self, mut wanted: impl FnMut(&T, bool) -> bool) -> Result<Ref<'_, T>, Gone> {
         loop {
             // Before the look, so that nothing that comes after it is missed.
             let news = self.shared.news.notified();
             {
                 let state = self.shared.read();
-                if self.seen != Some(state.version) {
-                    self.seen = Some(state.version);
-                    return Ok(());
-                }
-                if state.gone {
-                    return Err(Gone);
-                }
-            }
-            news.await;
-        }
-    }
-
-    /// Waits until the value is one of these; looks at the present one first.
-    ///
-    /// # Errors
-    /// [`Gone`] when every sender is, and the last value is none of them.
-    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, Gone> {
-        loop {
-            let news = self.shared.news.notified();
-            {
-                let state = self.shared.read();
-                self.seen = Some(state.version);
-                if wanted(&state.value) {
+                let is_new = self.seen.replace(state.version) != Some(state.version);
+                if wanted(&state.value, is_new) {
                     return Ok(Ref(state));
                 }
                 if state.gone {
@@ -249,7 +230,6 @@ mod tests {
         let (sender, mut follows) = super::channel(1);
         assert_eq!(follows.has_changed(), Ok(false));
         sender.send_modify(|value| *value = 2);
-        drop(sender.clone());
         assert_eq!(follows.has_changed(), Ok(true));
         drop(sender);
         assert_eq!(follows.has_changed(), Err(super::Gone));

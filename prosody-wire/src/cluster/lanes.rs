@@ -151,14 +151,10 @@ impl Lanes {
             let sasl = self.config.sasl.as_ref();
             Connection::open(stream, &peer, &self.config.client_id, sasl, limits, &self.doors).await
         };
-        let result = match self.doors.clock.until(deadline, work).await {
+        match self.doors.clock.until(deadline, work).await {
             Ok(result) => result,
             Err(_) => Err(Error::new(format!("connecting to {peer}"), ErrorKind::Timeout)),
-        };
-        if result.is_ok() {
-            tracing::debug!(%peer, "connected");
         }
-        result
     }
 
     fn finish(&self, target: Target, lane: Lane, address: Address, result: &Result<Connection, Error>) {
@@ -170,6 +166,7 @@ impl Lanes {
         }
         match result {
             Ok(connection) => {
+                tracing::debug!(peer = %connection.peer(), "connected");
                 slot.not_before = None;
                 slot.open = Some((connection.clone(), address, now));
             }
