@@ -15,6 +15,7 @@ use crate::consumer::{Lasting, Subscription, subscribe};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::insight::Insight;
+use crate::insight::status::PartitionStatus;
 use crate::mock::Mock;
 use crate::pipeline::dedup::Dedup;
 use crate::pipeline::filter::SOURCE_SYSTEM;
@@ -233,11 +234,18 @@ impl Client {
         Assignment(self.shared.lasting.names.subscribe())
     }
 
-    /// Whether a partition has unfinished work of which nothing finished for `StallThreshold`. An idle partition is
-    /// not stalled.
+    /// What each partition that this client reads looks like now; empty when it is not subscribed.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<PartitionStatus> {
+        let current = self.current().clone();
+        current.map(|subscription| subscription.partitions()).unwrap_or_default()
+    }
+
+    /// Whether a partition is [stalled](PartitionStatus::stalled): a handler runs for longer than `StallThreshold`, or
+    /// there is unfinished work of which nothing finished for that long. An idle partition is not.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.current().as_ref().is_some_and(|subscription| subscription.is_stalled())
+        self.partitions().iter().any(|partition| partition.stalled)
     }
 
     /// What the `source-system` header of sent messages says; empty when neither it nor a group id is set.

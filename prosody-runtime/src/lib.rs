@@ -59,7 +59,7 @@
 //! | `schedule/`, `worker.rs` | which event runs next, and on what? |
 //! | `pipeline/` | what happens to a message, in which order? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
-//! | `mock.rs`, `insight.rs`, `error.rs` | the broker inside; what has happened so far; what went wrong |
+//! | `mock.rs`, `insight/`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
 mod admin;
 mod client;
@@ -87,4 +87,5 @@ pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};
 pub use handler::{ErrorClass, Handler, HandlerError, Timer};
 pub use insight::Insight;
+pub use insight::status::{PartitionStatus, RunningHandler};
 pub use message::Message;

@@ -44,7 +44,8 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         let (slot, event) = (admitted.slot, admitted.event);
         attempt = Attempt::renew(attempt, grant.at + pipeline.timeout);
         let offset = event.record.offset;
-        seat.sit(Running { partition: partition.id(), slot, offset, attempt: Arc::clone(&attempt) });
+        let since = grant.at;
+        seat.sit(Running { partition: partition.id(), slot, offset, since, attempt: Arc::clone(&attempt) });
         let is_running = || partition.is_running();
         let Fate { verdict, failure } =
             process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;

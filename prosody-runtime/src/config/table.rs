@@ -229,7 +229,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         variable: "PROSODY_STALL_THRESHOLD",
         default: "5m",
         rule: "> 0",
-        doc: "A partition with unfinished work of which nothing finished for this long counts as stalled.",
+        doc: "A partition counts as stalled when a handler of it runs longer than this, or records are unfinished and none of them finished for this long. One with nothing to do is not.",
         support: Support::Full,
         field: Field::Duration(|o| &mut o.stall_threshold),
     },

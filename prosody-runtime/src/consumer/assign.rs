@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use prosody_base::{Instant, Lane, Task, sabotaged, watch};
+use prosody_base::{Lane, Task, sabotaged, watch};
 use prosody_wire::fetch::StartAt;
 use prosody_wire::group::{AssignedPartition, AssignmentEpoch};
 use prosody_wire::{TopicId, TopicPartition};
@@ -41,14 +40,6 @@ struct Ours {
     partition: Option<Arc<Partition>>,
     /// Reads it; ends when this is dropped.
     reader: Task<()>,
-    progress: Progress,
-}
-
-/// When work last went on.
-#[derive(Clone, Copy)]
-struct Progress {
-    finished: u64,
-    since: Instant,
 }
 
 /// A partition taken out of the table, to be given up.
@@ -61,7 +52,7 @@ pub(crate) struct Leaving {
 
 /// Begins to read an assigned partition, once an earlier life of it in this process has ended.
 pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: AssignedPartition) {
-    let (tp, now) = (assigned.tp.clone(), inner.doors.clock.now());
+    let tp = assigned.tp.clone();
     let mut table = inner.assignments.lock();
     let leaving = table.leaving.get(&tp).cloned();
     let reading = {
@@ -83,8 +74,7 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
         }
     };
     let reader = inner.doors.spawner.spawn(Lane::Work, reading);
-    let progress = Progress { finished: 0, since: now };
-    table.ours.insert(tp, Ours { epoch, partition: None, reader, progress });
+    table.ours.insert(tp, Ours { epoch, partition: None, reader });
     table.publish();
 }
 
@@ -146,24 +136,6 @@ impl Assignments {
         let open =
             table.ours.values().filter_map(|ours| Some((ours.epoch, Arc::clone(ours.partition.as_ref()?))));
         open.collect()
-    }
-
-    /// Notes which partitions went on since the last call.
-    pub(crate) fn sample(&self, now: Instant) {
-        for ours in self.lock().ours.values_mut() {
-            let (outstanding, finished) =
-                ours.partition.as_ref().map_or((0, 0), |partition| partition.progress());
-            if outstanding == 0 || finished != ours.progress.finished {
-                ours.progress = Progress { finished, since: now };
-            }
-        }
-    }
-
-    /// Whether a partition has unfinished work of which nothing finished for `threshold`.
-    pub(crate) fn is_stalled(&self, now: Instant, threshold: Duration) -> bool {
-        self.sample(now);
-        let table = self.lock();
-        table.ours.values().any(|ours| now.saturating_duration_since(ours.progress.since) >= threshold)
     }
 
     /// Makes a partition known to the table; `false` when it was taken away meanwhile.

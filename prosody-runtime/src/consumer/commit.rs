@@ -19,7 +19,7 @@ const COMMIT_TIME: Duration = Duration::from_secs(30);
 /// Maps of one commit are this long at most. The coordinator writes a commit as one batch of records, which may have
 /// 1 MiB (`message.max.bytes`); partitions without a map only repeat more.
 const MAX_MAPS: usize = 512 * 1_024;
-/// Longest time between two looks at which partitions went on.
+/// Time between two looks at what has waited for long.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// What one commit says, and who is told of its success.
@@ -133,7 +133,6 @@ pub(super) async fn drive(inner: Arc<Inner>) {
         let now = clock.now();
         clock.sleep_until(next.min(now + SAMPLE)).await;
         let now = clock.now();
-        inner.assignments.sample(now);
         let open = inner.assignments.open_partitions();
         if now >= aged + SAMPLE {
             aged = now;

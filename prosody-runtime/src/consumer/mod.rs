@@ -30,6 +30,7 @@ use tracing::{info, warn};
 use crate::config::Checked;
 use crate::error::{Error, ErrorKind};
 use crate::insight::Counters;
+use crate::insight::status::PartitionStatus;
 use crate::partition::runtime::{Held, Shared};
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
@@ -76,9 +77,15 @@ impl Subscription {
         self.inner.assignments.count()
     }
 
-    /// Whether a partition is stalled.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.inner.assignments.is_stalled(self.inner.doors.clock.now(), self.inner.config.stall_threshold)
+    /// What our partitions look like now, those that are read.
+    pub(crate) fn partitions(&self) -> Vec<PartitionStatus> {
+        let Inner { config, doors, shared, fetcher, assignments, .. } = &*self.inner;
+        let (now, running, ends) = (doors.clock.now(), shared.gate.running(), fetcher.high_watermarks());
+        let open = assignments.open_partitions().into_iter().map(|(_, partition)| {
+            let end = ends.get(partition.tp()).copied();
+            partition.status(&running, end, now, config.stall_threshold)
+        });
+        open.collect()
     }
 
     /// Ends the subscription gracefully and waits for it. May be called again, and by several callers.

@@ -9,6 +9,7 @@
 //! | `record.rs` | what does an event keep of the record it came from? |
 //! | `reader.rs` | who brings a partition's records in? |
 //! | `runtime.rs` | who moves an assigned partition? |
+//! | `status.rs` | what does it look like from outside? |
 
 pub(crate) mod keys;
 pub(crate) mod offset_map;
@@ -16,4 +17,5 @@ pub(crate) mod offsets;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod runtime;
+mod status;
 pub(crate) mod window;

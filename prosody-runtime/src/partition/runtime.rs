@@ -43,21 +43,24 @@ pub(crate) struct Partition {
     moved: Notify,
 }
 
-struct Core {
-    window: Window,
+pub(super) struct Core {
+    pub(super) window: Window,
     reader_waits: bool,
+    /// When a record last finished, or came while none was unfinished.
+    pub(super) moved: Instant,
 }
 
 impl Partition {
     /// `id` is unique in the process. Keys that something of an earlier assignment still holds wait for it.
     pub(crate) fn new(id: u64, tp: TopicPartition, window: Window, shared: Shared) -> Arc<Partition> {
         let key_seed = hash(shared.key_seed ^ u64::from(tp.partition.cast_unsigned()), tp.topic.as_bytes());
+        let moved = shared.gate.now();
         let partition = Arc::new(Partition {
             id,
             tp,
             key_seed,
             shared,
-            core: Mutex::new(Core { window, reader_waits: false }),
+            core: Mutex::new(Core { window, reader_waits: false, moved }),
             phase: AtomicU8::new(Phase::Running as u8),
             wants_records: Notify::new(),
             ended: Notify::new(),
@@ -111,6 +114,9 @@ impl Partition {
         let mut admitted = Vec::new();
         let (dropped, wake) = {
             let mut core = self.lock();
+            if core.window.offsets().outstanding() == 0 {
+                core.moved = self.shared.gate.now();
+            }
             let dropped = core.window.push(records, position, leader_epoch);
             core.window.admit(&mut admitted);
             (dropped, self.hand_out(&mut admitted))
@@ -156,6 +162,9 @@ impl Partition {
         let (read_more, drained, closed) = {
             let mut core = self.lock();
             core.window.finish(slot, ticket, ending, scratch);
+            if ending == Ending::Done {
+                core.moved = ran.as_ref().map_or_else(|| self.shared.gate.now(), |ran| ran.until);
+            }
             self.shared.gate.push_from_worker(self, scratch, ran);
             let read_more = core.reader_waits && core.window.room() > 0;
             core.reader_waits &= !read_more;
@@ -235,7 +244,7 @@ impl Partition {
         let left = self.running();
         let names = left.iter().map(|running| {
             let key = core.window.key(running.slot);
-            self.shared.held.hold(self, running.slot, key);
+            self.shared.held.hold(self, running, key);
             running.attempt.abandon();
             (String::from_utf8_lossy(key).into_owned(), running.offset)
         });
@@ -257,10 +266,11 @@ impl Partition {
         self.lock().window.age();
     }
 
-    /// Records that are read and not finished, and how many events ever finished.
-    pub(crate) fn progress(&self) -> (usize, u64) {
-        let core = self.lock();
-        (core.window.offsets().outstanding(), core.window.finished())
+    /// Keys that wait for abandoned handlers of earlier assignments: key, offset, and since when each runs.
+    pub(super) fn abandoned(&self) -> Vec<(String, i64, Instant)> {
+        let held = self.shared.held.lock();
+        let mine = held.iter().filter(|held| held.tp == self.tp);
+        mine.map(|held| (String::from_utf8_lossy(&held.key).into_owned(), held.offset, held.since)).collect()
     }
 
     fn running(&self) -> Vec<Running> {
@@ -283,7 +293,7 @@ impl Partition {
         if admitted.is_empty() { Wake::No } else { self.shared.gate.push(self, admitted) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -296,6 +306,9 @@ pub(crate) struct Held(Mutex<Vec<HeldKey>>);
 struct HeldKey {
     tp: TopicPartition,
     key: bytes::Bytes,
+    offset: i64,
+    /// When its handler started.
+    since: Instant,
     /// Who holds it: a partition that was given up, and the slot there.
     by: (u64, KeySlot),
     /// Who waits for it.
@@ -303,9 +316,10 @@ struct HeldKey {
 }
 
 impl Held {
-    fn hold(&self, partition: &Partition, slot: KeySlot, key: &[u8]) {
+    fn hold(&self, partition: &Partition, running: &Running, key: &[u8]) {
         let (tp, key) = (partition.tp.clone(), bytes::Bytes::copy_from_slice(key));
-        self.lock().push(HeldKey { tp, key, by: (partition.id, slot), blocked: None });
+        let (offset, since, by) = (running.offset, running.since, (partition.id, running.slot));
+        self.lock().push(HeldKey { tp, key, offset, since, by, blocked: None });
     }
 
     fn block(&self, partition: &Arc<Partition>) {

@@ -69,7 +69,6 @@ pub(crate) struct Window {
     out: usize,
     /// Keys held by something of an earlier assignment.
     blocked: usize,
-    finished: u64,
 }
 
 impl Window {
@@ -85,7 +84,6 @@ impl Window {
             phase: Phase::Running,
             out: 0,
             blocked: 0,
-            finished: 0,
         }
     }
 
@@ -106,6 +104,11 @@ impl Window {
         self.out
     }
 
+    /// Events that are out or queued; what `MaxUncommitted` bounds.
+    pub(crate) fn in_progress(&self) -> usize {
+        self.keys.in_progress()
+    }
+
     /// The key of an event that was handed out.
     pub(crate) fn key(&self, slot: KeySlot) -> &[u8] {
         self.keys.key(slot)
@@ -115,11 +118,6 @@ impl Window {
     pub(crate) fn copy_out(&mut self, slot: KeySlot, event: &mut Event) {
         event.record.copy_out();
         self.keys.move_key(slot, event.record.shared_key());
-    }
-
-    /// Events that ended, ever.
-    pub(crate) fn finished(&self) -> u64 {
-        self.finished
     }
 
     /// How many records to [`push`](Window::push) next; 0 while there is enough to do.
@@ -165,7 +163,6 @@ impl Window {
     /// An event that was out has ended. Adds to `out` what may run now: the next of its key, and what fits in.
     pub(crate) fn finish(&mut self, slot: KeySlot, ticket: Ticket, ending: Ending, out: &mut Vec<Admitted>) {
         self.out = self.out.saturating_sub(1);
-        self.finished += 1;
         let counts = self.phase != Phase::Closed && ending == Ending::Done;
         if counts || sabotaged("watermark-unfinished") {
             self.offsets.complete(ticket);

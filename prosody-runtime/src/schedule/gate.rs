@@ -71,6 +71,8 @@ pub(crate) struct Running {
     pub(crate) partition: u64,
     pub(crate) slot: KeySlot,
     pub(crate) offset: i64,
+    /// When it started.
+    pub(crate) since: Instant,
     pub(crate) attempt: Arc<Attempt>,
 }
 
@@ -199,6 +201,11 @@ impl Gate {
     pub(crate) fn take(&self, partition: u64) -> Vec<Admitted> {
         let taken = self.lock().ready.take(|ready| ready.partition.id() == partition);
         taken.into_iter().map(|ready| ready.admitted).collect()
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// What runs now.

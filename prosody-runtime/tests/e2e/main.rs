@@ -17,6 +17,7 @@ mod failures;
 mod fairness;
 mod filters;
 mod handover;
+mod insight;
 mod lifecycle;
 mod modes;
 mod security;

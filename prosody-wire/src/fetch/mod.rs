@@ -29,6 +29,7 @@ mod session;
 mod validate;
 pub(crate) mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use prosody_base::{Lane, Task};
 
 use crate::batch::{BufferPool, Decompressor};
 use crate::client::Client;
-use crate::types::{IsolationLevel, TopicPartition};
+use crate::types::{IsolationLevel, Offset, TopicPartition};
 use buffer::Shared;
 pub use cursor::StartAt;
 pub use reader::{FetchItem, PartitionReader};
@@ -101,6 +102,14 @@ impl Fetcher {
         let (id, held) = self.0.shared.open(tp.clone(), from);
         let decompressor = Decompressor::new(self.0.pool.clone());
         PartitionReader::new(self.clone(), Arc::clone(&self.0.shared), id, tp, held, decompressor)
+    }
+
+    /// For each open partition the offset behind the last record that exists, as the last response said.
+    #[must_use]
+    pub fn high_watermarks(&self) -> BTreeMap<TopicPartition, Offset> {
+        let state = self.0.shared.state();
+        let known = state.parts.values().filter_map(|part| Some((part.tp.clone(), part.high_watermark?)));
+        known.collect()
     }
 
     /// Bytes held now: buffered and in the hands of readers.

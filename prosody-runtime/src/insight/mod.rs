@@ -1,4 +1,6 @@
-//! What has happened so far? Counters that cost one addition each.
+//! What has happened so far, and what goes on now? Counters that cost one addition each.
+
+pub(crate) mod status;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
