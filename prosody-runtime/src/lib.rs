@@ -89,3 +89,4 @@ pub use handler::{ErrorClass, Handler, HandlerError, Timer};
 pub use insight::Insight;
 pub use insight::status::{PartitionStatus, RunningHandler};
 pub use message::Message;
+pub use partition::event::Position;

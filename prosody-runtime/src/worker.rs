@@ -43,15 +43,14 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
     while let Some((Ready { partition, admitted }, grant)) = gate.next(&seat, ran.take(), now).await {
         let (slot, event) = (admitted.slot, admitted.event);
         attempt = Attempt::renew(attempt, grant.at + pipeline.timeout);
-        let offset = event.record.offset;
-        let since = grant.at;
-        seat.sit(Running { partition: partition.id(), slot, offset, since, attempt: Arc::clone(&attempt) });
+        let (position, since) = (event.position(), grant.at);
+        seat.sit(Running { partition: partition.id(), slot, position, since, attempt: Arc::clone(&attempt) });
         let is_running = || partition.is_running();
         let Fate { verdict, failure } =
             process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;
         seat.rise();
         now = clock.now();
-        let ticket = event.ticket;
+        let ticket = event.ticket();
         ran = Some(Ran { grant, until: now });
         match (verdict, &pipeline.failure_topic) {
             (Verdict::Done | Verdict::GiveUp, _) => {

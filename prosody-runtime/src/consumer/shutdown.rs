@@ -87,12 +87,12 @@ async fn drain(partition: &Partition, clock: &Clock, phases: Phases) -> usize {
     let left = partition.close();
     if !left.is_empty() {
         let named: Vec<String> =
-            left.iter().take(NAMED).map(|(key, offset)| format!("{key:?} at offset {offset}")).collect();
+            left.iter().take(NAMED).map(|(key, position)| format!("{key:?} at {position}")).collect();
         warn!(
             partition = %partition.tp(),
             count = left.len(),
             keys = named.join(", "),
-            "handlers still run at the end of ShutdownTimeout and are abandoned; their messages stay uncommitted"
+            "handlers still run at the end of ShutdownTimeout and are abandoned; their events stay unfinished"
         );
     }
     left.len()

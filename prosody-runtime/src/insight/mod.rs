@@ -27,6 +27,8 @@ macro_rules! counters {
 counters! {
     /// Messages whose handler returned ok.
     handled,
+    /// Timers whose handler returned ok.
+    timers_handled,
     /// Attempts that failed for a transient reason, panics included.
     failed_attempts,
     /// Handlers that panicked.

@@ -1,6 +1,7 @@
 //! What is the state of an assigned partition now, and is it stalled? One definition for `/livez`, `is_stalled` and health
 //! checks. *Pure.*
 
+use crate::partition::event::Position;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +42,8 @@ pub struct PartitionStatus {
 pub struct RunningHandler {
     /// The key of its message.
     pub key: String,
-    /// The offset of its message.
-    pub offset: i64,
+    /// Which event of its key it is.
+    pub position: Position,
     /// For how long.
     pub lasts: Duration,
     /// It was abandoned at the end of an earlier assignment and has not returned; its key waits for it.
@@ -68,9 +69,9 @@ impl PartitionStatus {
             self.standing.as_secs()
         );
         for running in self.running.iter().take(NAMED) {
-            let (offset, lasts) = (running.offset, running.lasts.as_secs());
+            let (position, lasts) = (running.position, running.lasts.as_secs());
             let who = if running.abandoned { "an abandoned handler" } else { "a handler" };
-            text.push_str(&format!("; {who} runs offset {offset} for {lasts} s"));
+            text.push_str(&format!("; {who} runs {position} for {lasts} s"));
             if keys {
                 text.push_str(&format!(" (key {:?})", running.key));
             }

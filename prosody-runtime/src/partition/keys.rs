@@ -1,9 +1,12 @@
 //! Which event of a key may run, and which must wait behind it?
 //!
 //! One event of a key is out at a time and they leave in the order they came, however long one is retried. A key holds
-//! at most `share` admitted events (the one that is out included); its others are *parked*: they keep their order, but
-//! do not count as in progress, so one hot key cannot fill a partition. Whenever a key finishes an event its next
-//! parked one takes the place, hence a key has parked events only while it is full.
+//! at most `share` admitted messages (the one that is out included); its others are *parked*: they keep their order, but
+//! do not count as in progress, so one hot key cannot fill a partition. Whenever a key finishes a message its next parked
+//! one takes the place, hence a key has parked messages only while it is full.
+//!
+//! Timers wait in the same queues and count nowhere here: whoever offers them bounds them, so that neither they nor
+//! messages take the places of the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -32,6 +35,8 @@ pub(crate) trait Keyed {
     fn key(&self) -> &[u8];
     /// The key's bytes, shared with the event.
     fn shared_key(&self) -> Bytes;
+    /// Whether it is a message, which counts.
+    fn is_message(&self) -> bool;
 }
 
 /// The key queues of one partition.
@@ -41,7 +46,7 @@ pub(crate) struct Keys<T> {
     free: Vec<KeySlot>,
     /// First slot of each hash; the slots of equal hashes are chained, and only equal *keys* share a queue.
     index: HashMap<u64, KeySlot, BuildHasherDefault<Identity>>,
-    share: usize,
+    share: u32,
     in_progress: usize,
     parked: usize,
 }
@@ -55,8 +60,22 @@ struct Slot<T> {
     /// Another slot of the same hash.
     chained: Option<KeySlot>,
     waiting: VecDeque<T>,
-    /// In progress, the one that is out included. 0 means the slot is free.
-    admitted: usize,
+    /// All its messages, the one that is out included.
+    messages: u32,
+    out: Out,
+}
+
+/// What of a key is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Out {
+    /// Nothing: the slot is free.
+    Free,
+    Message,
+    Timer,
+}
+
+fn out_of(event: &impl Keyed) -> Out {
+    if event.is_message() { Out::Message } else { Out::Timer }
 }
 
 impl<T: Keyed> Keys<T> {
@@ -66,38 +85,38 @@ impl<T: Keyed> Keys<T> {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashMap::default(),
-            share: share.max(1),
+            share: u32::try_from(share.max(1)).unwrap_or(u32::MAX),
             in_progress: 0,
             parked: 0,
         }
     }
 
-    /// Events that are out or queued; what `MaxUncommitted` bounds.
+    /// Messages that are out or queued; what `MaxUncommitted` bounds.
     pub(crate) fn in_progress(&self) -> usize {
         self.in_progress
     }
 
-    /// Events that wait behind a full key; what the look-ahead bounds.
+    /// Messages that wait behind a full key; what the look-ahead bounds.
     pub(crate) fn parked(&self) -> usize {
         self.parked
     }
 
     /// The next event of the partition; `hash` is the [`hash`] of its key.
     pub(crate) fn offer(&mut self, hash: u64, event: T) -> Offered<T> {
+        let counts = event.is_message();
         let found = self.find(hash, event.key()).filter(|_| !sabotaged("key-exclusive"));
         let Some(found) = found else {
-            let slot = self.open(hash, event.shared_key());
-            self.in_progress += 1;
+            let slot = self.open(hash, event.shared_key(), out_of(&event));
             return Offered::Run(slot, event);
         };
-        let (mut queued, share) = (false, self.share);
+        let (mut queued, share) = (true, self.share);
         if let Some(slot) = self.slots.get_mut(found.0 as usize) {
-            queued = slot.admitted < share;
-            slot.admitted += usize::from(queued);
+            queued = slot.messages < share || !counts;
+            slot.messages += u32::from(counts);
             slot.waiting.push_back(event);
         }
         if queued {
-            self.in_progress += 1;
+            self.in_progress += usize::from(counts);
             Offered::Queued
         } else {
             self.parked += 1;
@@ -107,39 +126,40 @@ impl<T: Keyed> Keys<T> {
 
     /// The event of this key that was out has ended. Returns the next one, which is out now.
     pub(crate) fn finish(&mut self, at: KeySlot) -> Option<T> {
-        let slot = self.slots.get_mut(at.0 as usize).filter(|slot| slot.admitted > 0)?;
-        slot.admitted -= 1;
-        self.in_progress -= 1;
-        if slot.waiting.len() > slot.admitted {
-            // One that was parked takes the free place.
-            slot.admitted += 1;
-            self.in_progress += 1;
-            self.parked -= 1;
+        let slot = self.slots.get_mut(at.0 as usize).filter(|slot| slot.out != Out::Free)?;
+        if slot.out == Out::Message {
+            if slot.messages > self.share {
+                // One that was parked takes the free place.
+                self.parked -= 1;
+            } else {
+                self.in_progress -= 1;
+            }
+            slot.messages -= 1;
         }
         let next = slot.waiting.pop_front();
-        if next.is_none() {
-            self.close(at);
+        match &next {
+            Some(next) => slot.out = out_of(next),
+            None => self.close(at),
         }
         next
     }
 
     /// Keeps a key from running anything until [`finish`](Keys::finish): something of it still runs from an earlier
-    /// life of the partition.
+    /// life of the partition. It counts as a message.
     pub(crate) fn block(&mut self, hash: u64, key: Bytes) -> Option<KeySlot> {
         if self.find(hash, &key).is_some() {
             return None;
         }
-        self.in_progress += 1;
-        Some(self.open(hash, key))
+        Some(self.open(hash, key, Out::Message))
     }
 
     /// Forgets everything that waits. What is out stays out.
     pub(crate) fn drop_waiting(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.admitted > 0) {
-            self.parked -= slot.waiting.len() - (slot.admitted - 1);
-            self.in_progress -= slot.admitted - 1;
-            slot.admitted = 1;
+        (self.in_progress, self.parked) = (0, 0);
+        for slot in &mut self.slots {
             slot.waiting.clear();
+            slot.messages = u32::from(slot.out == Out::Message);
+            self.in_progress += usize::from(slot.out == Out::Message);
         }
     }
 
@@ -178,24 +198,26 @@ impl<T: Keyed> Keys<T> {
         None
     }
 
-    fn open(&mut self, hash: u64, key: Bytes) -> KeySlot {
+    fn open(&mut self, hash: u64, key: Bytes, out: Out) -> KeySlot {
         let at = self.free.pop().unwrap_or_else(|| {
             let at = KeySlot(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
-            let (key, waiting) = (Bytes::new(), VecDeque::new());
-            self.slots.push(Slot { key, key_copied: false, hash, chained: None, waiting, admitted: 0 });
+            let (key, waiting, out) = (Bytes::new(), VecDeque::new(), Out::Free);
+            self.slots.push(Slot { key, key_copied: false, hash, chained: None, waiting, messages: 0, out });
             at
         });
         let chained = self.index.insert(hash, at);
         if let Some(slot) = self.slots.get_mut(at.0 as usize) {
-            (slot.key, slot.hash, slot.chained, slot.admitted) = (key, hash, chained, 1);
+            (slot.key, slot.hash, slot.chained, slot.out) = (key, hash, chained, out);
+            slot.messages = u32::from(out == Out::Message);
             slot.key_copied = false;
         }
+        self.in_progress += usize::from(out == Out::Message);
         at
     }
 
     fn close(&mut self, at: KeySlot) {
         let Some(slot) = self.slots.get_mut(at.0 as usize) else { return };
-        slot.key = Bytes::new();
+        (slot.key, slot.out) = (Bytes::new(), Out::Free);
         let (hash, behind) = (slot.hash, slot.chained.take());
         let first = self.index.get(&hash).copied();
         if first == Some(at) {
@@ -259,6 +281,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     impl Keyed for (u8, u32) {
+        /// Every third event is a timer.
+        fn is_message(&self) -> bool {
+            !self.1.is_multiple_of(3)
+        }
         fn key(&self) -> &[u8] {
             std::slice::from_ref(&self.0)
         }
@@ -294,6 +320,7 @@ mod tests {
             let mut keys: Keys<(u8, u32)> = Keys::new(share);
             let mut model: BTreeMap<u8, VecDeque<u32>> = BTreeMap::new();
             let mut out: Vec<(KeySlot, u8, u32)> = Vec::new();
+            let messages = |queue: &VecDeque<u32>| queue.iter().filter(|number| (0, **number).is_message()).count();
             for (number, step) in (0u32..).zip(steps) {
                 match step {
                     Step::Offer(key) => {
@@ -304,8 +331,11 @@ mod tests {
                                 prop_assert!(queue.is_empty() && (run, first) == (key, number));
                                 out.push((slot, key, number));
                             }
-                            Offered::Queued => prop_assert!(!queue.is_empty() && queue.len() < share),
-                            Offered::Parked => prop_assert!(queue.len() >= share),
+                            Offered::Queued => {
+                                prop_assert!(!queue.is_empty());
+                                prop_assert!(messages(queue) < share || !(key, number).is_message());
+                            }
+                            Offered::Parked => prop_assert!(messages(queue) >= share),
                         }
                         queue.push_back(number);
                     }
@@ -326,8 +356,8 @@ mod tests {
                         model.values_mut().for_each(|queue| queue.truncate(1));
                     }
                 }
-                let admitted: usize = model.values().map(|queue| queue.len().min(share)).sum();
-                let all: usize = model.values().map(VecDeque::len).sum();
+                let admitted: usize = model.values().map(|queue| messages(queue).min(share)).sum();
+                let all: usize = model.values().map(messages).sum();
                 prop_assert_eq!((keys.in_progress(), keys.parked()), (admitted, all - admitted));
                 prop_assert_eq!(out.len(), model.values().filter(|queue| !queue.is_empty()).count());
             }
@@ -336,7 +366,7 @@ mod tests {
                     out.push((slot, key, next));
                 }
             }
-            prop_assert_eq!((keys.in_progress(), keys.parked(), keys.index.len()), (0, 0, 0));
+            prop_assert_eq!((keys.in_progress, keys.parked, keys.index.len()), (0, 0, 0));
         }
 
         #[test]

@@ -6,11 +6,13 @@
 //! | `offset_map.rs` | how does a commit say what is finished above the watermark? |
 //! | `keys.rs` | which event of a key may run, and which must wait behind it? |
 //! | `window.rs` | which records are in progress, and what may start next? |
-//! | `record.rs` | what does an event keep of the record it came from? |
+//! | `event.rs` | what waits in a key's queue? |
+//! | `record.rs` | what does a message keep of the record it came from? |
 //! | `reader.rs` | who brings a partition's records in? |
 //! | `runtime.rs` | who moves an assigned partition? |
 //! | `status.rs` | what does it look like from outside? |
 
+pub(crate) mod event;
 pub(crate) mod keys;
 pub(crate) mod offset_map;
 pub(crate) mod offsets;

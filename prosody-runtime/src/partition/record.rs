@@ -1,4 +1,4 @@
-//! What does an event keep of the record it came from?
+//! What does a message keep of the record it came from?
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +9,6 @@ use prosody_wire::batch::{Headers, RecordView};
 use crate::json::Text;
 use crate::message::Message;
 use crate::pipeline::filter::Poison;
-
-use super::keys::Keyed;
-use super::offsets::Ticket;
 
 /// A record that may run, as ranges of the buffer it was fetched in.
 #[derive(Clone, Debug)]
@@ -148,25 +145,5 @@ impl Record {
             poison: None,
             copied: true,
         }
-    }
-}
-
-/// A record on its way to the handler.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) ticket: Ticket,
-    pub(crate) record: Record,
-    /// Attempts that failed so far.
-    pub(crate) failures: u32,
-    /// It has waited for a while.
-    pub(crate) old: bool,
-}
-
-impl Keyed for Event {
-    fn key(&self) -> &[u8] {
-        self.record.key()
-    }
-    fn shared_key(&self) -> Bytes {
-        self.record.shared_key()
     }
 }

@@ -8,9 +8,10 @@ use prosody_base::{Instant, sabotaged};
 use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
+use super::event::{Event, Firing, Position};
 use super::keys::{KeySlot, hash};
 use super::offsets::{Snapshot, Ticket};
-use super::record::{Event, Record};
+use super::record::Record;
 use super::window::{Admitted, Dropped, Ending, Phase, Window};
 use crate::schedule::gate::{Gate, Ran, Ready, Running, Wake};
 use crate::schedule::retries::Retries;
@@ -125,6 +126,19 @@ impl Partition {
         dropped
     }
 
+    /// Takes a timer that is due: see [`Window::fire`].
+    #[allow(dead_code, reason = "timers come with the store")]
+    pub(crate) fn fire(self: &Arc<Self>, due: Firing) -> bool {
+        let mut admitted = Vec::new();
+        let (taken, wake) = {
+            let mut core = self.lock();
+            let taken = core.window.fire(due, &mut admitted);
+            (taken, self.hand_out(&mut admitted))
+        };
+        self.shared.gate.wake(wake);
+        taken
+    }
+
     /// The log moved under us: see [`Window::reset`].
     pub(crate) fn reset(&self, position: i64, leader_epoch: i32) {
         self.lock().window.reset(position, leader_epoch);
@@ -154,7 +168,7 @@ impl Partition {
     pub(crate) fn finish(
         self: &Arc<Self>,
         slot: KeySlot,
-        ticket: Ticket,
+        ticket: Option<Ticket>,
         ending: Ending,
         scratch: &mut Vec<Admitted>,
         ran: &mut Option<Ran>,
@@ -190,7 +204,7 @@ impl Partition {
         let mut none = Vec::new();
         let waiting = self.shared.gate.take(self.id).into_iter().chain(self.shared.retries.take(self.id));
         for Admitted { slot, event } in waiting {
-            core.window.finish(slot, event.ticket, Ending::Unfinished, &mut none);
+            core.window.finish(slot, event.ticket(), Ending::Unfinished, &mut none);
         }
         self.moved.notify_waiters();
     }
@@ -236,8 +250,8 @@ impl Partition {
     }
 
     /// Gives the partition up. Handlers that still run are abandoned: their results count for nothing, and their keys
-    /// stay taken until they end. Returns their keys and offsets.
-    pub(crate) fn close(&self) -> Vec<(String, i64)> {
+    /// stay taken until they end. Returns their keys and positions.
+    pub(crate) fn close(&self) -> Vec<(String, Position)> {
         let mut core = self.lock();
         core.window.close();
         self.phase.store(Phase::Closed as u8, Ordering::Release);
@@ -246,7 +260,7 @@ impl Partition {
             let key = core.window.key(running.slot);
             self.shared.held.hold(self, running, key);
             running.attempt.abandon();
-            (String::from_utf8_lossy(key).into_owned(), running.offset)
+            (String::from_utf8_lossy(key).into_owned(), running.position)
         });
         names.collect()
     }
@@ -266,11 +280,12 @@ impl Partition {
         self.lock().window.age();
     }
 
-    /// Keys that wait for abandoned handlers of earlier assignments: key, offset, and since when each runs.
-    pub(super) fn abandoned(&self) -> Vec<(String, i64, Instant)> {
+    /// Keys that wait for abandoned handlers of earlier assignments: key, event, and since when each runs.
+    pub(super) fn abandoned(&self) -> Vec<(String, Position, Instant)> {
         let held = self.shared.held.lock();
         let mine = held.iter().filter(|held| held.tp == self.tp);
-        mine.map(|held| (String::from_utf8_lossy(&held.key).into_owned(), held.offset, held.since)).collect()
+        mine.map(|held| (String::from_utf8_lossy(&held.key).into_owned(), held.position, held.since))
+            .collect()
     }
 
     fn running(&self) -> Vec<Running> {
@@ -306,7 +321,7 @@ pub(crate) struct Held(Mutex<Vec<HeldKey>>);
 struct HeldKey {
     tp: TopicPartition,
     key: bytes::Bytes,
-    offset: i64,
+    position: Position,
     /// When its handler started.
     since: Instant,
     /// Who holds it: a partition that was given up, and the slot there.
@@ -318,8 +333,8 @@ struct HeldKey {
 impl Held {
     fn hold(&self, partition: &Partition, running: &Running, key: &[u8]) {
         let (tp, key) = (partition.tp.clone(), bytes::Bytes::copy_from_slice(key));
-        let (offset, since, by) = (running.offset, running.since, (partition.id, running.slot));
-        self.lock().push(HeldKey { tp, key, offset, since, by, blocked: None });
+        let (position, since, by) = (running.position, running.since, (partition.id, running.slot));
+        self.lock().push(HeldKey { tp, key, position, since, by, blocked: None });
     }
 
     fn block(&self, partition: &Arc<Partition>) {

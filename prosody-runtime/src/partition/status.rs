@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prosody_base::Instant;
 
+use super::event::Position;
 use super::runtime::Partition;
 use crate::insight::status::{Facts, PartitionStatus, RunningHandler, is_stalled};
 use crate::schedule::gate::Running;
@@ -25,11 +26,13 @@ impl Partition {
         let mut handlers: Vec<(Instant, RunningHandler)> = mine
             .map(|running| {
                 let key = String::from_utf8_lossy(core.window.key(running.slot)).into_owned();
-                handler(key, running.offset, running.since, now, false)
+                handler(key, running.position, running.since, now, false)
             })
-            .chain(abandoned.into_iter().map(|(key, offset, since)| handler(key, offset, since, now, true)))
+            .chain(
+                abandoned.into_iter().map(|(key, position, since)| handler(key, position, since, now, true)),
+            )
             .collect();
-        handlers.sort_by_key(|(since, running)| (*since, running.offset));
+        handlers.sort_by_key(|(since, running)| (*since, running.position));
         let facts = Facts {
             runs_since: handlers.first().map(|(since, _)| *since),
             stands_since: (unfinished > 0).then_some(core.moved),
@@ -50,11 +53,11 @@ impl Partition {
 
 fn handler(
     key: String,
-    offset: i64,
+    position: Position,
     since: Instant,
     now: Instant,
     abandoned: bool,
 ) -> (Instant, RunningHandler) {
     let lasts = now.saturating_duration_since(since);
-    (since, RunningHandler { key, offset, lasts, abandoned })
+    (since, RunningHandler { key, position, lasts, abandoned })
 }

@@ -4,7 +4,7 @@
 use prosody_wire::TopicPartition;
 
 use super::filter::SOURCE_SYSTEM;
-use crate::partition::record::Record;
+use crate::partition::event::{Event, What};
 
 /// Why an event goes to the failure topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,37 +18,95 @@ pub(crate) struct Failure {
 }
 
 /// A header that Prosody writes.
-pub(crate) type Note = (&'static str, String);
+type Note = (&'static str, String);
 /// A header as the producer takes it.
 pub(crate) type Header<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// What is added to the original record.
-pub(crate) fn notes(
-    group_id: &str,
-    source_system: &str,
-    tp: &TopicPartition,
-    record: &Record,
-    failure: &Failure,
-) -> [Note; 9] {
-    [
-        (SOURCE_SYSTEM, source_system.to_owned()),
-        ("source-kind", if failure.poison { "poison" } else { "message" }.to_owned()),
-        ("source-topic", tp.topic.to_string()),
-        ("source-partition", tp.partition.to_string()),
-        ("source-offset", record.offset.to_string()),
-        ("source-timestamp", rfc3339(record.timestamp)),
-        ("source-group-id", group_id.to_owned()),
-        ("source-error", failure.error.clone()),
-        ("source-attempts", failure.attempts.to_string()),
-    ]
+/// A record of the failure topic.
+pub(crate) struct Routed<'a> {
+    event: &'a Event,
+    notes: Vec<Note>,
+    /// What stands for a timer, which has no value of its own.
+    body: Option<Vec<u8>>,
 }
 
-/// All headers of the record but the one that says who sent it, in their order, and then `notes`: where a record fails
-/// again the last header of a name is the newest.
-pub(crate) fn headers<'a>(record: &'a Record, notes: &'a [Note]) -> Vec<Header<'a>> {
-    let kept = record.headers().filter(|header| header.key != SOURCE_SYSTEM.as_bytes());
-    let kept = kept.map(|header| (header.key, header.value));
-    kept.chain(notes.iter().map(|(name, text)| (name.as_bytes(), Some(text.as_bytes())))).collect()
+impl<'a> Routed<'a> {
+    /// What is added to the original: where it came from and why it is there.
+    pub(crate) fn new(
+        group_id: &str,
+        source_system: &str,
+        tp: &TopicPartition,
+        event: &'a Event,
+        failure: &Failure,
+    ) -> Routed<'a> {
+        let (kind, offset, time, body) = match &event.what {
+            What::Message(_, record) => {
+                let kind = if failure.poison { "poison" } else { "message" };
+                (kind, Some(record.offset), record.timestamp, None)
+            }
+            What::Timer(firing) => {
+                let millis = i64::from(firing.time) * 1_000;
+                let (key, time) = (String::from_utf8_lossy(&firing.key), rfc3339(millis));
+                let body = format!(r#"{{"key":{},"time":"{time}"}}"#, quoted(&key));
+                ("timer", None, millis, Some(body.into_bytes()))
+            }
+        };
+        let mut notes = vec![
+            (SOURCE_SYSTEM, source_system.to_owned()),
+            ("source-kind", kind.to_owned()),
+            ("source-topic", tp.topic.to_string()),
+            ("source-partition", tp.partition.to_string()),
+        ];
+        notes.extend(offset.map(|offset| ("source-offset", offset.to_string())));
+        notes.extend([
+            ("source-timestamp", rfc3339(time)),
+            ("source-group-id", group_id.to_owned()),
+            ("source-error", failure.error.clone()),
+            ("source-attempts", failure.attempts.to_string()),
+        ]);
+        Routed { event, notes, body }
+    }
+
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        match &self.event.what {
+            What::Message(_, record) => record.written_key(),
+            What::Timer(firing) => Some(&firing.key),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        match &self.event.what {
+            What::Message(_, record) => record.payload(),
+            What::Timer(_) => self.body.as_deref(),
+        }
+    }
+
+    /// All headers of the record but the one that says who sent it, in their order, and then ours: where a record fails
+    /// again the last header of a name is the newest.
+    pub(crate) fn headers(&self) -> Vec<Header<'_>> {
+        let mut headers = Vec::new();
+        if let What::Message(_, record) = &self.event.what {
+            let kept = record.headers().filter(|header| header.key != SOURCE_SYSTEM.as_bytes());
+            headers.extend(kept.map(|header| (header.key, header.value)));
+        }
+        headers.extend(self.notes.iter().map(|(name, text)| (name.as_bytes(), Some(text.as_bytes()))));
+        headers
+    }
+}
+
+/// A text as JSON writes it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Milliseconds since 1970 as RFC 3339 in UTC. Times outside of the years 0 to 9999, which it cannot write, become the
@@ -73,6 +131,12 @@ fn rfc3339(millis: i64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn keys_are_quoted_as_json_says() {
+        let text = "a\"b\\c\n\0\u{1f}é\u{7f}";
+        assert_eq!(serde_json::from_str::<String>(&quoted(text)).ok().as_deref(), Some(text));
+    }
 
     #[test]
     fn times_are_written_as_rfc_3339_says() {

@@ -1,4 +1,4 @@
-//! What happens to a message, in which order? Read [`admit`] and then [`process`] from top to bottom.
+//! What happens to an event, in which order? Read [`admit`] and then [`process`] from top to bottom.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -29,7 +29,9 @@ use crate::context::{Attempt, Context};
 use crate::handler::{ErrorClass, Handler, HandlerError};
 use crate::insight::Counters;
 use crate::json;
-use crate::partition::record::{Event, Record};
+use crate::partition::event::{Event, Position, What};
+use crate::partition::keys::Keyed;
+use crate::partition::record::Record;
 use crate::schedule::gate::Gate;
 use crate::schedule::routes::FailureTopic;
 
@@ -90,34 +92,46 @@ pub(crate) async fn process<H: Handler>(
     gate: &Arc<Gate>,
     is_running: impl Fn() -> bool,
 ) -> Fate {
-    let (record, clock, counters) = (&event.record, &pipeline.clock, &*pipeline.counters);
+    let (clock, counters) = (&pipeline.clock, &*pipeline.counters);
     // 1. Nothing starts once the partition is being given up.
     if !is_running() && !sabotaged("drain-starts-nothing") {
         return Fate { verdict: Verdict::Unfinished, failure: Failure::default() };
     }
-    // 2. A record that is no message goes past the handler.
-    if let Some(poison) = record.poison {
-        let facts = Facts { end: End::Poison, attempts: 0, running: true };
-        return judge(pipeline, tp, record, facts, poison.why().to_owned());
-    }
-    // 3. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both pass.
-    let fingerprint = fingerprint(pipeline, tp, record);
-    if fingerprint.is_some_and(|print| pipeline.dedup.seen(print, clock.now())) {
-        counters.duplicates.one();
-        return Fate { verdict: Verdict::Done, failure: Failure::default() };
+    let mut fingerprint = None;
+    if let What::Message(_, record) = &event.what {
+        // 2. A record that is no message goes past the handler.
+        if let Some(poison) = record.poison {
+            let facts = Facts { end: End::Poison, attempts: 0, running: true };
+            return judge(pipeline, tp, event, facts, poison.why().to_owned());
+        }
+        // 3. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both
+        // pass.
+        fingerprint = self::fingerprint(pipeline, tp, record);
+        if fingerprint.is_some_and(|print| pipeline.dedup.seen(print, clock.now())) {
+            counters.duplicates.one();
+            return Fate { verdict: Verdict::Done, failure: Failure::default() };
+        }
     }
     // 4. The handler, with its timeout and its cancellation.
     let context = Context::new(Arc::clone(attempt));
-    let message = record.message(&tp.topic, tp.partition);
-    let outcome = if message.is_tombstone() {
-        attempt::run(|| handler.on_tombstone(context, message), attempt, gate, clock, counters).await
-    } else {
-        attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
+    let outcome = match &event.what {
+        What::Message(_, record) => {
+            let message = record.message(&tp.topic, tp.partition);
+            if message.is_tombstone() {
+                attempt::run(|| handler.on_tombstone(context, message), attempt, gate, clock, counters).await
+            } else {
+                attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
+            }
+        }
+        What::Timer(firing) => {
+            let timer = firing.timer();
+            attempt::run(|| handler.on_timer(context, timer), attempt, gate, clock, counters).await
+        }
     };
     // 5. What its end means: the steps of the mode.
-    let (end, why) = end_of(counters, record, outcome, attempt);
+    let (end, why) = end_of(counters, event, outcome, attempt);
     let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
-    let fate = judge(pipeline, tp, record, facts, why);
+    let fate = judge(pipeline, tp, event, facts, why);
     // 6. A finished message's id is remembered before its key goes on.
     if (fate.verdict.is_final() || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
@@ -135,10 +149,13 @@ pub(crate) fn remember(pipeline: &Pipeline, tp: &TopicPartition, record: &Record
 }
 
 /// How an attempt ended, counted, and why it failed.
-fn end_of(counters: &Counters, record: &Record, outcome: Outcome, attempt: &Attempt) -> (End, String) {
+fn end_of(counters: &Counters, event: &Event, outcome: Outcome, attempt: &Attempt) -> (End, String) {
     let error = match outcome {
         Outcome::Returned(Ok(())) => {
-            counters.handled.one();
+            match &event.what {
+                What::Message(..) => counters.handled.one(),
+                What::Timer(_) => counters.timers_handled.one(),
+            }
             return (End::Ok, String::new());
         }
         Outcome::Abandoned if attempt.is_occupied() => return (End::Occupied, String::new()),
@@ -149,7 +166,10 @@ fn end_of(counters: &Counters, record: &Record, outcome: Outcome, attempt: &Atte
             HandlerError::transient(format!("the handler panicked: {text}"))
         }
     };
-    if error.is_unreadable() && record.payload().is_some_and(|payload| !json::is_valid(payload)) {
+    if let What::Message(_, record) = &event.what
+        && error.is_unreadable()
+        && record.payload().is_some_and(|payload| !json::is_valid(payload))
+    {
         return (End::Poison, Poison::Payload.why().to_owned());
     }
     match error.class() {
@@ -165,7 +185,7 @@ fn end_of(counters: &Counters, record: &Record, outcome: Outcome, attempt: &Atte
 }
 
 /// The verdict, and one line for what did not end well.
-fn judge(pipeline: &Pipeline, tp: &TopicPartition, record: &Record, facts: Facts, why: String) -> Fate {
+fn judge(pipeline: &Pipeline, tp: &TopicPartition, event: &Event, facts: Facts, why: String) -> Fate {
     let verdict = pipeline.steps.judge(facts, pipeline.backoff, || pipeline.rng.unit());
     let attempts = facts.attempts;
     let poison = facts.end == End::Poison;
@@ -174,11 +194,18 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, record: &Record, facts: Facts
     } else if verdict == Verdict::GiveUp {
         pipeline.counters.given_up.one();
     }
-    let (topic, partition, offset) = (&*tp.topic, tp.partition, record.offset);
-    let key = || match record.written_key().map(std::str::from_utf8) {
-        Some(Ok(text)) => text.to_owned(),
-        Some(Err(_)) => record.key().escape_ascii().to_string(),
-        None => "(none)".to_owned(),
+    let (topic, partition) = (&*tp.topic, tp.partition);
+    let (offset, timer) = match event.position() {
+        Position::Offset(offset) => (Some(offset), None),
+        Position::Due(time) => (None, Some(time)),
+    };
+    let what = if timer.is_some() { "a timer" } else { "a message" };
+    let key = || match &event.what {
+        What::Message(_, record) if record.written_key().is_none() => "(none)".to_owned(),
+        _ => match std::str::from_utf8(event.key()) {
+            Ok(text) => text.to_owned(),
+            Err(_) => event.key().escape_ascii().to_string(),
+        },
     };
     match verdict {
         Verdict::GiveUp if poison => {
@@ -189,17 +216,17 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, record: &Record, facts: Facts
             "a record goes to the failure topic because it is no message: {why}"
         ),
         Verdict::GiveUp => error!(
-            topic, partition, offset, key = %key(), attempts, error = why,
-            "a message is given up: its handler failed"
+            topic, partition, offset, timer, key = %key(), attempts, error = why,
+            "{what} is given up: its handler failed"
         ),
         Verdict::Route => error!(
-            topic, partition, offset, key = %key(), attempts, error = why,
-            "a message goes to the failure topic: its handler failed"
+            topic, partition, offset, timer, key = %key(), attempts, error = why,
+            "{what} goes to the failure topic: its handler failed"
         ),
         Verdict::Retry(wait) => warn!(
-            topic, partition, offset, key = %key(), attempts, error = why,
+            topic, partition, offset, timer, key = %key(), attempts, error = why,
             retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            "a handler failed; its message is retried"
+            "a handler failed; {what} is retried"
         ),
         Verdict::Done | Verdict::Unfinished | Verdict::LeftBehind => {}
     }

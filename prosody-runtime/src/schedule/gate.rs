@@ -15,7 +15,8 @@ use prosody_base::{Clock, Instant};
 use tokio::sync::Notify;
 
 use crate::context::Attempt;
-use crate::partition::keys::KeySlot;
+use crate::partition::event::Position;
+use crate::partition::keys::{KeySlot, Keyed};
 use crate::partition::runtime::Partition;
 use crate::partition::window::Admitted;
 use crate::schedule::fair::{Class, Grant, Policy, Selector};
@@ -70,7 +71,7 @@ pub(crate) struct Seat {
 pub(crate) struct Running {
     pub(crate) partition: u64,
     pub(crate) slot: KeySlot,
-    pub(crate) offset: i64,
+    pub(crate) position: Position,
     /// When it started.
     pub(crate) since: Instant,
     pub(crate) attempt: Arc<Attempt>,
@@ -281,8 +282,10 @@ impl Gate {
 impl Inner {
     fn queue(&mut self, partition: &Arc<Partition>, admitted: &mut Vec<Admitted>, now: Instant) {
         for admitted in admitted.drain(..) {
-            let key = partition.key_name(admitted.event.record.key());
-            let class = if admitted.event.failures == 0 { Class::Normal } else { Class::Failure };
+            let event = &admitted.event;
+            let key = partition.key_name(event.key());
+            let again = event.failures > 0 || event.is_retry();
+            let class = if again { Class::Failure } else { Class::Normal };
             self.ready.push(key, class, now, Ready { partition: Arc::clone(partition), admitted });
         }
     }

@@ -10,11 +10,11 @@ use prosody_wire::produce::{OutgoingRecord, Producer};
 use tracing::{error, warn};
 
 use super::gate::Gate;
+use crate::partition::event::{Event, What};
 use crate::partition::keys::KeySlot;
-use crate::partition::record::{Event, Record};
 use crate::partition::runtime::Partition;
 use crate::partition::window::Ending;
-use crate::pipeline::failure::{Failure, headers, notes};
+use crate::pipeline::failure::{Failure, Routed};
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::{Pipeline, remember};
 
@@ -57,18 +57,20 @@ pub(crate) fn write(
             };
             tokio::select! {
                 biased;
-                () = deliver(&pipeline, &topic, &partition, &event.record, &failure) => true,
+                () = deliver(&pipeline, &topic, &partition, &event, &failure) => true,
                 () = too_late => false,
             }
         };
         let ending = if written {
             pipeline.counters.routed.one();
-            remember(&pipeline, partition.tp(), &event.record);
+            if let What::Message(_, record) = &event.what {
+                remember(&pipeline, partition.tp(), record);
+            }
             Ending::Done
         } else {
             Ending::Unfinished
         };
-        partition.finish(slot, event.ticket, ending, &mut Vec::new(), &mut None);
+        partition.finish(slot, event.ticket(), ending, &mut Vec::new(), &mut None);
         gate.rouse();
     };
     spawner.spawn(Lane::Work, writing).detach();
@@ -79,19 +81,19 @@ async fn deliver(
     pipeline: &Pipeline,
     topic: &FailureTopic,
     partition: &Partition,
-    record: &Record,
+    event: &Event,
     failure: &Failure,
 ) {
-    let (clock, tp) = (&pipeline.clock, partition.tp());
-    let notes = notes(&topic.group_id, &topic.source_system, tp, record, failure);
-    let headers = headers(record, &notes);
+    let (clock, tp, position) = (&pipeline.clock, partition.tp(), event.position());
+    let routed = Routed::new(&topic.group_id, &topic.source_system, tp, event, failure);
+    let headers = routed.headers();
     let mut tries = 0u32;
     loop {
         let outgoing = OutgoingRecord {
             topic: &topic.name,
             partition: None,
-            key: record.written_key(),
-            value: record.payload(),
+            key: routed.key(),
+            value: routed.value(),
             headers: &headers,
             timestamp: None,
         };
@@ -105,9 +107,9 @@ async fn deliver(
                 Err(_) => warn!(
                     topic = &*tp.topic,
                     partition = tp.partition,
-                    offset = record.offset,
+                    at = %position,
                     failure_topic = &*topic.name,
-                    "the failure topic has not acknowledged a message for {} s; its key waits",
+                    "the failure topic has not acknowledged an event for {} s; its key waits",
                     MENTION.as_secs()
                 ),
             }
@@ -119,11 +121,11 @@ async fn deliver(
         error!(
             topic = &*tp.topic,
             partition = tp.partition,
-            offset = record.offset,
+            at = %position,
             failure_topic = &*topic.name,
             tries,
             retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            "a message cannot be written to the failure topic; the write is repeated and its key waits: {why}"
+            "an event cannot be written to the failure topic; the write is repeated and its key waits: {why}"
         );
         clock.sleep(wait).await;
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prosody_runtime::{Client, Context, HandlerError};
+use prosody_runtime::{Client, Context, HandlerError, Position};
 
 use crate::world::{Call, Diary, Script, World, quick, send_numbered, sleepy};
 
@@ -36,7 +36,10 @@ async fn a_handler_that_runs_too_long_is_a_stall_although_other_keys_go_on() {
         assert_eq!(client.is_stalled(), stalled, "{:?}", client.partitions());
         if stalled {
             let status = client.partitions().remove(0);
-            assert_eq!((status.running[0].key.as_str(), status.running[0].offset), ("key-1", 1));
+            assert_eq!(
+                (status.running[0].key.as_str(), status.running[0].position),
+                ("key-1", Position::Offset(1))
+            );
             assert_eq!((status.watermark, status.lag()), (1, status.end.map(|end| end - 1)));
             assert!(status.describe(true).contains("runs offset 1 for 15 s (key \"key-1\")"), "{status}");
             assert!(!status.to_string().contains("key-1"), "keys only when asked for");
