@@ -8,9 +8,10 @@ use crate::run;
 const ARROWS: &[(&str, &[&str])] = &[
     ("prosody-base", &[]),
     ("prosody-wire", &["prosody-base"]),
+    ("prosody-state", &["prosody-base"]),
     // A broker that shares the client's code agrees with the client's mistakes: never prosody-wire.
     ("prosody-testkit", &["prosody-base"]),
-    ("prosody-runtime", &["prosody-base", "prosody-wire", "prosody-testkit"]),
+    ("prosody-runtime", &["prosody-base", "prosody-wire", "prosody-state", "prosody-testkit"]),
     ("prosody-ffi", &["prosody-base", "prosody-runtime"]),
     ("xtask", &[]),
 ];
