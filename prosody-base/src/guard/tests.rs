@@ -69,6 +69,8 @@ fn peer(key: i16) -> Peer {
         OffsetDelete: OffsetDeleteRequest, OffsetDeleteResponse;
         DescribeCluster: DescribeClusterRequest, DescribeClusterResponse;
         DeleteGroups: DeleteGroupsRequest, DeleteGroupsResponse;
+        ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse;
+        ConsumerGroupDescribe: ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse;
     )
 }
 
@@ -126,7 +128,11 @@ impl<C: FnMut() -> u8> Writer<'_, C> {
         let null = field.null_from <= self.version && choice.is_multiple_of(3);
         match field.kind {
             Kind::Fixed(size) => out.extend(std::iter::repeat_n(choice % 2, size)),
-            Kind::Struct(fields) => self.fields(fields, out),
+            Kind::Struct(_) if null => out.push(0xff),
+            Kind::Struct(fields) => {
+                out.extend((field.null_from <= self.version).then_some(1));
+                self.fields(fields, out);
+            }
             Kind::Text | Kind::Blob => {
                 let prefix = if matches!(field.kind, Kind::Text) { 2 } else { 4 };
                 let value = (!null).then(|| vec![b'x'; usize::from(choice % 5)]);

@@ -50,6 +50,8 @@ impl<'a> Walk<'a> {
             Kind::Fixed(size) => self.take(size).map(|_| ()),
             Kind::Text => self.text(nullable),
             Kind::Blob => self.sized(4, nullable).map(|_| ()),
+            // One byte says whether a struct that may be null is there: 1, and to the decoder anything else is null.
+            Kind::Struct(_) if nullable && self.take(1)? != [1] => Ok(()),
             Kind::Struct(fields) => self.fields(fields),
             // Numbers take as much memory as they take bytes here; counting their bytes is enough.
             Kind::Numbers(size) => {

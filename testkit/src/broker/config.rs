@@ -84,6 +84,13 @@ pub struct ClusterConfig {
     pub initial_rebalance_delay: Duration,
     /// Session timeouts accepted from members. Default 100 ms to 30 minutes.
     pub session_timeout: (Duration, Duration),
+    /// Whether groups of the new protocol (KIP-848) can be formed. Without, its APIs are served and answer
+    /// UNSUPPORTED_VERSION, as a broker does whose feature level is older than its program. Default true.
+    pub consumer_groups: bool,
+    /// Session timeout of groups of the new protocol that have none of their own. Default 45 s.
+    pub consumer_session_timeout: Duration,
+    /// Heartbeat interval of such groups. Default 5 s.
+    pub consumer_heartbeat_interval: Duration,
     /// What happens to producers whose first batch of a partition does not start at sequence 0. Default: refused.
     pub unknown_producer: UnknownProducer,
     /// The newest version served per API, below what the broker can; −1 hides the API. Default: no caps.
@@ -108,6 +115,9 @@ impl Default for ClusterConfig {
             default_partitions: 1,
             initial_rebalance_delay: Duration::ZERO,
             session_timeout: (Duration::from_millis(100), Duration::from_secs(1_800)),
+            consumer_groups: true,
+            consumer_session_timeout: Duration::from_secs(45),
+            consumer_heartbeat_interval: Duration::from_secs(5),
             unknown_producer: UnknownProducer::Refuse,
             version_caps: BTreeMap::new(),
             tls: None,
@@ -176,4 +186,6 @@ const RELEASES: &[(ApiKey, [i16; 3])] = &[
     (ApiKey::INCREMENTAL_ALTER_CONFIGS, [-1, 1, 1]),
     (ApiKey::OFFSET_DELETE, [-1, 0, 0]),
     (ApiKey::DESCRIBE_CLUSTER, [-1, 0, 1]),
+    (ApiKey::CONSUMER_GROUP_HEARTBEAT, [-1, -1, 0]),
+    (ApiKey::CONSUMER_GROUP_DESCRIBE, [-1, -1, 0]),
 ];

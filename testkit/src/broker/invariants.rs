@@ -30,7 +30,8 @@ pub enum Violation {
         /// The sequence that was appended.
         appended: i32,
     },
-    /// A leader gave one partition to two members of a generation.
+    /// A leader gave one partition to two members of a generation; or, in the new protocol, a member says that it holds
+    /// what another one was given (the first of the two).
     TwoOwners {
         /// The group.
         group: String,
@@ -164,11 +165,46 @@ impl Invariants {
         }
     }
 
+    /// A member of a group of the new protocol says that it holds these partitions of others.
+    pub(crate) fn holds(
+        &self,
+        (group, epoch, member): (&str, i32, &str),
+        foreign: impl Iterator<Item = ((String, i32), String)>,
+    ) {
+        for (partition, other) in foreign {
+            let (group, members) = (group.to_owned(), (other, member.to_owned()));
+            self.report(Violation::TwoOwners { group, generation: epoch, partition, members });
+        }
+    }
+
+    /// A member of the current generation commits a partition that `owner` owns.
+    pub(crate) fn commits(
+        &self,
+        (group, generation, member): (&str, i32, &str),
+        (topic, partition): (&str, i32),
+        owner: Option<&str>,
+    ) {
+        if owner != Some(member) {
+            self.report(Violation::ForeignCommit {
+                group: group.to_owned(),
+                generation,
+                partition: (topic.to_owned(), partition),
+                member: member.to_owned(),
+                owner: owner.map(str::to_owned),
+            });
+        }
+    }
+
     pub(crate) fn left(&self, group: &str, member: &str) {
         let mut inner = lock(&self.inner);
         if inner.left.len() < LEFT_MEMBERS {
             inner.left.insert((group.to_owned(), member.to_owned()));
         }
+    }
+
+    /// A member joins under an id of its own choice, perhaps one that left before.
+    pub(crate) fn joins(&self, group: &str, member: &str) {
+        lock(&self.inner).left.remove(&(group.to_owned(), member.to_owned()));
     }
 
     /// A member asks for something: it must not have left before.
@@ -229,20 +265,12 @@ impl Owners {
     /// A member of the current generation commits a partition.
     pub(crate) fn commits(
         &self,
-        (group, generation, member): (&str, i32, &str),
+        who: (&str, i32, &str),
         (topic, partition): (&Arc<str>, i32),
         invariants: &Invariants,
     ) {
         let owner = self.owners.get(&(Arc::clone(topic), partition));
-        if owner.map(String::as_str) != Some(member) {
-            invariants.report(Violation::ForeignCommit {
-                group: group.to_owned(),
-                generation,
-                partition: (topic.as_ref().to_owned(), partition),
-                member: member.to_owned(),
-                owner: owner.cloned(),
-            });
-        }
+        invariants.commits(who, (topic, partition), owner.map(String::as_str));
     }
 
     /// A static member came back with a new id and takes over what its old one owned.

@@ -48,6 +48,8 @@ api_keys! {
     INCREMENTAL_ALTER_CONFIGS = 44 "IncrementalAlterConfigs",
     OFFSET_DELETE = 47 "OffsetDelete",
     DESCRIBE_CLUSTER = 60 "DescribeCluster",
+    CONSUMER_GROUP_HEARTBEAT = 68 "ConsumerGroupHeartbeat",
+    CONSUMER_GROUP_DESCRIBE = 69 "ConsumerGroupDescribe",
 }
 
 impl fmt::Display for ApiKey {
@@ -115,4 +117,9 @@ pub mod code {
     pub const INVALID_RECORD: i16 = 87;
     pub const UNKNOWN_TOPIC_ID: i16 = 100;
     pub const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
+    pub const FENCED_MEMBER_EPOCH: i16 = 110;
+    pub const UNRELEASED_INSTANCE_ID: i16 = 111;
+    pub const UNSUPPORTED_ASSIGNOR: i16 = 112;
+    pub const STALE_MEMBER_EPOCH: i16 = 113;
+    pub const INVALID_REGULAR_EXPRESSION: i16 = 128;
 }

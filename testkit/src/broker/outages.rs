@@ -36,7 +36,16 @@ impl Cluster {
         let members = self.group(group).map(|group| group.members).unwrap_or_default();
         let evicted = members.iter().filter(|(_, member)| member.client_id == client).map(|(id, _)| {
             let who = Identity { member_id: id, instance: None };
-            let leave = |cell: &mut Cell, now, out: &mut _| cell.machine.leave(who, now, out);
+            let leave = |cell: &mut Cell, now, out: &mut _| match &mut cell.modern {
+                Some(modern) => {
+                    if modern.remove(id) {
+                        code::NONE
+                    } else {
+                        code::UNKNOWN_MEMBER_ID
+                    }
+                }
+                None => cell.machine.leave(who, now, out),
+            };
             self.shared.coordinator.with(&self.shared, group, &cell, leave)
         });
         evicted.filter(|error| *error == code::NONE).count()

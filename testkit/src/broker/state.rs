@@ -3,18 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prosody_base::{Doors, Network, Task};
 
 use super::config::ClusterConfig;
 use super::control::Control;
 use super::group::Coordinator;
+use super::group::modern::Times;
 use super::invariants::Invariants;
 use super::journal::Journal;
 use super::observe::Observers;
 use super::sessions::Sessions;
 use super::topics::{Topic, Topics, is_valid_name, lock};
 use super::{Limits, code};
+
+/// Settings of groups, as Kafka calls them.
+pub(crate) const SESSION_TIMEOUT: &str = "consumer.session.timeout.ms";
+pub(crate) const HEARTBEAT_INTERVAL: &str = "consumer.heartbeat.interval.ms";
 
 /// Port that every broker has on its pipe address; the host tells them apart.
 const PIPE_PORT: u16 = 9_092;
@@ -105,6 +111,18 @@ impl Shared {
     /// Brokers that are up, in order.
     pub(crate) fn alive(&self) -> Vec<i32> {
         lock(&self.brokers).iter().filter(|(_, broker)| broker.up).map(|(id, _)| *id).collect()
+    }
+
+    /// Times of a group of the new protocol: its own settings, else the cluster's.
+    pub(crate) fn group_times(&self, group: &str) -> Times {
+        let own = self.coordinator.settings(group);
+        let time = |name: &str, default| {
+            own.get(name).and_then(|ms| ms.parse().ok()).map_or(default, Duration::from_millis)
+        };
+        Times {
+            session: time(SESSION_TIMEOUT, self.config.consumer_session_timeout),
+            heartbeat: time(HEARTBEAT_INTERVAL, self.config.consumer_heartbeat_interval),
+        }
     }
 
     pub(crate) fn topic(&self, name: &str) -> Option<Arc<Topic>> {

@@ -18,7 +18,7 @@ fn group() -> GroupId {
     GroupId(text("g"))
 }
 
-fn join(member: &str) -> JoinGroupRequest {
+pub(crate) fn join(member: &str) -> JoinGroupRequest {
     let protocol = JoinGroupRequestProtocol::default().with_name(text("range"));
     JoinGroupRequest::default()
         .with_group_id(group())

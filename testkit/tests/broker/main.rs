@@ -11,6 +11,7 @@
 
 mod apis;
 mod common;
+mod consumer_groups;
 mod faults;
 mod fetching;
 mod groups;

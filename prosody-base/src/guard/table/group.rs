@@ -1,7 +1,7 @@
 //! Which fields do the messages of consumer groups have?
 
 use crate::guard::schema::{
-    Api, Field, NEVER, blob, flag, int16, int32, int32s, int64, structs, text, texts,
+    Api, Field, NEVER, blob, flag, int8, int16, int32, int32s, int64, object, structs, text, texts, uuid,
 };
 
 pub(super) const APIS: &[Api] = &[
@@ -240,7 +240,78 @@ pub(super) const APIS: &[Api] = &[
             ),
         ],
     },
+    Api {
+        key: 68,
+        name: "ConsumerGroupHeartbeat",
+        versions: (0, 1),
+        flexible: 0,
+        request: &[
+            text("group_id"),
+            text("member_id"),
+            int32("member_epoch"),
+            text("instance_id").nullable(0),
+            text("rack_id").nullable(0),
+            int32("rebalance_timeout_ms"),
+            texts("subscribed_topic_names").nullable(0),
+            text("subscribed_topic_regex").since(1).nullable(1),
+            text("server_assignor").nullable(0),
+            structs("topic_partitions", &[uuid("topic_id"), int32s("partitions")]).nullable(0),
+        ],
+        response: &[
+            int32("throttle_time_ms"),
+            int16("error_code"),
+            text("error_message").nullable(0),
+            text("member_id").nullable(0),
+            int32("member_epoch"),
+            int32("heartbeat_interval_ms"),
+            object("assignment", &[structs("topic_partitions", &[uuid("topic_id"), int32s("partitions")])])
+                .nullable(0),
+        ],
+    },
+    Api {
+        key: 69,
+        name: "ConsumerGroupDescribe",
+        versions: (0, 1),
+        flexible: 0,
+        request: &[texts("group_ids"), flag("include_authorized_operations")],
+        response: &[
+            int32("throttle_time_ms"),
+            structs(
+                "groups",
+                &[
+                    int16("error_code"),
+                    text("error_message").nullable(0),
+                    text("group_id"),
+                    text("group_state"),
+                    int32("group_epoch"),
+                    int32("assignment_epoch"),
+                    text("assignor_name"),
+                    structs(
+                        "members",
+                        &[
+                            text("member_id"),
+                            text("instance_id").nullable(0),
+                            text("rack_id").nullable(0),
+                            int32("member_epoch"),
+                            text("client_id"),
+                            text("client_host"),
+                            texts("subscribed_topic_names"),
+                            text("subscribed_topic_regex").nullable(0),
+                            object("assignment", NAMED_PLACES),
+                            object("target_assignment", NAMED_PLACES),
+                            int8("member_type").since(1),
+                        ],
+                    ),
+                    int32("authorized_operations"),
+                ],
+            ),
+        ],
+    },
 ];
+
+/// Partitions with the ids and names of their topics.
+const NAMED_PLACES: &[Field] =
+    &[structs("topic_partitions", &[uuid("topic_id"), text("topic_name"), int32s("partitions")])];
 
 /// Committed offsets of one topic.
 const COMMITTED: &[Field] = &[

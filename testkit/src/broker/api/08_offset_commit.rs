@@ -1,6 +1,7 @@
 //! API 8, OffsetCommit: versions 2–9.
 //!
-//! Members of the current generation, and clients without a group protocol while the group is empty. Metadata texts are
+//! Members of the current generation or member epoch, and clients without a group protocol while the group is empty. In
+//! a group of the new protocol members commit with version 9 alone, whose error STALE_MEMBER_EPOCH they must know. Metadata texts are
 //! bounded. Gaps: offsets never expire; version 10 (topic ids) is not served.
 
 use std::ops::RangeInclusive;
@@ -45,10 +46,12 @@ impl Api for OffsetCommit {
         let found = call.coordinates(group).and_then(|()| call.shared.coordinator.find_or_create(group));
         let whole = match &found {
             Err(error) => Err(*error),
-            Ok(cell) => call
-                .shared
-                .coordinator
-                .with(&call.shared, group, cell, |cell, now, _| cell.machine.commit(who, generation, now)),
+            Ok(cell) => call.shared.coordinator.with(&call.shared, group, cell, |cell, now, _| {
+                if cell.modern.is_some() && generation >= 0 && call.version < 9 {
+                    return Err(code::UNSUPPORTED_VERSION);
+                }
+                cell.commit(who, generation, now)
+            }),
         };
         for topic in &request.topics {
             let known = call.shared.topic(&topic.name);
@@ -76,8 +79,12 @@ impl Api for OffsetCommit {
                             metadata: text.into(),
                         };
                         call.shared.coordinator.with(&call.shared, group, cell, |cell, _, _| {
-                            if generation >= 0 && cell.machine.protocol().0 == "consumer" {
-                                let who = (group, generation, member);
+                            let who = (group, generation, member);
+                            if let Some(modern) = cell.modern.as_ref().filter(|_| generation >= 0) {
+                                let place = (known.id, index);
+                                let owner = modern.holder(&place);
+                                call.shared.invariants.commits(who, (&known.name, index), owner);
+                            } else if generation >= 0 && cell.machine.protocol().0 == "consumer" {
                                 cell.owners.commits(who, (&known.name, index), &call.shared.invariants);
                             }
                             store(cell, (known.name.clone(), index), committed, call.shared.limits().offsets)

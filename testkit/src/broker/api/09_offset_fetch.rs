@@ -1,6 +1,7 @@
 //! API 9, OffsetFetch: versions 1–9.
 //!
-//! Listed partitions or all (null, version 2 and later), several groups (8 and later), metadata texts. Gaps: no open
+//! Listed partitions or all (null, version 2 and later), several groups (8 and later), member ids and epochs of the new
+//! protocol (9), metadata texts. Gaps: no open
 //! transactional commits, so `require_stable` has nothing to wait for; version 10 (topic ids) is not served.
 
 use std::collections::BTreeMap;
@@ -61,7 +62,8 @@ impl Api for OffsetFetch {
                         .map(|topic| (topic.name.to_string(), topic.partition_indexes))
                         .collect()
                 });
-                response.groups.push(batched(call, &group.group_id, asked));
+                let member = (group.member_id.as_deref(), group.member_epoch);
+                response.groups.push(batched(call, &group.group_id, member, asked));
             }
             return call.encode(&response);
         }
@@ -69,7 +71,7 @@ impl Api for OffsetFetch {
             topics.into_iter().map(|topic| (topic.name.to_string(), topic.partition_indexes)).collect()
         });
         let listed = asked.clone();
-        let (error, found) = match find(call, &request.group_id, asked) {
+        let (error, found) = match find(call, &request.group_id, (None, -1), asked) {
             Ok(found) => (code::NONE, found),
             // Before version 2 there is no error of the whole answer: every partition carries it.
             Err(error) => (error, refused(listed.unwrap_or_default(), error)),
@@ -98,10 +100,15 @@ impl Api for OffsetFetch {
     }
 }
 
-fn batched(call: &Call, group: &str, asked: Option<Vec<(String, Vec<i32>)>>) -> OffsetFetchResponseGroup {
+fn batched(
+    call: &Call,
+    group: &str,
+    member: (Option<&str>, i32),
+    asked: Option<Vec<(String, Vec<i32>)>>,
+) -> OffsetFetchResponseGroup {
     let id = StrBytes::from_string(group.to_owned()).into();
     let mut response = OffsetFetchResponseGroup::default().with_group_id(id);
-    match find(call, group, asked) {
+    match find(call, group, member, asked) {
         Err(error) => response.error_code = call.noted(error),
         Ok(found) => {
             for (topic, partitions) in found {
@@ -125,14 +132,25 @@ fn batched(call: &Call, group: &str, asked: Option<Vec<(String, Vec<i32>)>>) -> 
     response
 }
 
-fn find(call: &Call, group: &str, asked: Option<Vec<(String, Vec<i32>)>>) -> Result<Found, i16> {
+fn find(
+    call: &Call,
+    group: &str,
+    (member, epoch): (Option<&str>, i32),
+    asked: Option<Vec<(String, Vec<i32>)>>,
+) -> Result<Found, i16> {
     let whole = call.fault.as_ref().filter(|fault| fault.topic.is_none()).map(|fault| fault.code);
     if let Some(error) = whole {
         return Err(error);
     }
     call.coordinates(group)?;
     let offsets = match call.shared.coordinator.find(group) {
-        Some(cell) => lock(&cell).offsets.clone(),
+        Some(cell) => {
+            let cell = lock(&cell);
+            if let Some(modern) = &cell.modern {
+                modern.read(member, epoch)?;
+            }
+            cell.offsets.clone()
+        }
         None => BTreeMap::new(),
     };
     let mut found = Found::new();

@@ -1,4 +1,4 @@
-//! API 15, DescribeGroups: versions 0–6. Gaps: authorized operations are not computed.
+//! API 15, DescribeGroups: versions 0–6, classic groups alone. Gaps: authorized operations are not computed.
 
 use std::ops::RangeInclusive;
 
@@ -45,9 +45,10 @@ fn describe(call: &Call, group: &str) -> DescribedGroup {
     if let Some(error) = call.fault().or(call.coordinates(group).err()) {
         return described.with_error_code(call.noted(error));
     }
-    let Some(cell) = call.shared.coordinator.find(group) else {
+    let found = call.shared.coordinator.find(group);
+    let Some(cell) = found.filter(|cell| lock(cell).modern.is_none()) else {
         let described = described.with_group_state(text("Dead"));
-        // Since version 6 an unknown group is an error; before, it was a dead one.
+        // Since version 6 an unknown group is an error; before, it was a dead one. One of the new protocol is not known here.
         return if call.version >= 6 {
             described
                 .with_error_code(call.noted(code::GROUP_ID_NOT_FOUND))

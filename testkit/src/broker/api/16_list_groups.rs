@@ -1,4 +1,4 @@
-//! API 16, ListGroups: versions 0–5. Filters by state (4) and type (5; every group is `classic`). Gaps: none known.
+//! API 16, ListGroups: versions 0–5. Filters by state (4) and type (5; `classic` or `consumer`). Gaps: none known.
 
 use std::ops::RangeInclusive;
 
@@ -31,20 +31,23 @@ impl Api for ListGroups {
         };
         for (name, cell) in call.shared.coordinator.all() {
             let cell = lock(&cell);
-            let state = cell.machine.state().name();
+            let (kind, state, protocol_type) = match &cell.modern {
+                Some(modern) => ("consumer", modern.state(), "consumer"),
+                None => ("classic", cell.machine.state().name(), cell.machine.protocol().0),
+            };
             let here = call.shared.coordinator_of(&name) == Some(call.broker);
-            if !here || !wanted(&request.states_filter, state) || !wanted(&request.types_filter, "classic") {
+            if !here || !wanted(&request.states_filter, state) || !wanted(&request.types_filter, kind) {
                 continue;
             }
             let text = |text: &str| StrBytes::from_string(text.to_owned());
             let mut listed = ListedGroup::default()
                 .with_group_id(text(&name).into())
-                .with_protocol_type(text(cell.machine.protocol().0));
+                .with_protocol_type(text(protocol_type));
             if call.version >= 4 {
                 listed.group_state = text(state);
             }
             if call.version >= 5 {
-                listed.group_type = text("classic");
+                listed.group_type = text(kind);
             }
             response.groups.push(listed);
         }

@@ -1,9 +1,10 @@
-//! API 32, DescribeConfigs: versions 1–4, for topics (2) and brokers (4).
+//! API 32, DescribeConfigs: versions 1–4, for topics (2), brokers (4) and groups (32).
 //!
 //! The settings listed here are the ones this broker knows. Of them `max.message.bytes` and `message.timestamp.type`
 //! have an effect. Gaps: no documentation; synonyms are empty.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use kafka_protocol::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use kafka_protocol::messages::describe_configs_response::{
@@ -13,11 +14,14 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::{Answer, Api, Call, Refused};
 use crate::broker::control::Scope;
+use crate::broker::state::{HEARTBEAT_INTERVAL, SESSION_TIMEOUT};
 use crate::broker::topics::{Topic, lock};
 use crate::broker::{ApiKey, code};
 
 /// A setting of the topic itself.
 const FROM_TOPIC: i8 = 1;
+/// A setting of the group itself.
+const FROM_GROUP: i8 = 8;
 /// A default.
 const FROM_DEFAULT: i8 = 5;
 
@@ -68,6 +72,7 @@ fn describe(call: &Call, resource: DescribeConfigsResource) -> DescribeConfigsRe
             None => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
         },
         (None, 4) => Ok(broker_configs(call)),
+        (None, 32) => Ok(group_configs(call, &resource.resource_name)),
         (None, _) => Err(code::INVALID_REQUEST),
     };
     let mut result = DescribeConfigsResult::default()
@@ -108,6 +113,15 @@ pub(super) fn topic_configs(call: &Call, topic: &Topic) -> Vec<(&'static str, St
         None => (*name, default(name, value), FROM_DEFAULT),
     };
     TOPIC_CONFIGS.iter().map(one).collect()
+}
+
+fn group_configs(call: &Call, group: &str) -> Vec<(&'static str, String, i8)> {
+    let (own, times) = (call.shared.coordinator.settings(group), call.shared.group_times(group));
+    let one = |(name, time): (&'static str, Duration)| {
+        let source = if own.contains_key(name) { FROM_GROUP } else { FROM_DEFAULT };
+        (name, time.as_millis().to_string(), source)
+    };
+    [(HEARTBEAT_INTERVAL, times.heartbeat), (SESSION_TIMEOUT, times.session)].into_iter().map(one).collect()
 }
 
 fn broker_configs(call: &Call) -> Vec<(&'static str, String, i8)> {

@@ -38,7 +38,7 @@ impl Api for OffsetDelete {
             Err(error) => return call.encode(&response.with_error_code(call.noted(error))),
         };
         let mut cell = lock(&cell);
-        let busy = !cell.machine.members().is_empty();
+        let busy = !cell.is_empty();
         for asked in request.topics {
             let name: Arc<str> = asked.name.as_str().into();
             let mut answered = OffsetDeleteResponseTopic::default().with_name(asked.name);

@@ -4,6 +4,10 @@ mod answer;
 #[path = "18_api_versions.rs"]
 mod api_versions;
 mod call;
+#[path = "69_consumer_group_describe.rs"]
+mod consumer_group_describe;
+#[path = "68_consumer_group_heartbeat.rs"]
+mod consumer_group_heartbeat;
 #[path = "37_create_partitions.rs"]
 mod create_partitions;
 #[path = "19_create_topics.rs"]
@@ -192,6 +196,12 @@ async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate
         ApiKey::DESCRIBE_CLUSTER => {
             run::<describe_cluster::DescribeCluster>(call, head, body, sequence).await
         }
+        ApiKey::CONSUMER_GROUP_HEARTBEAT => {
+            run::<consumer_group_heartbeat::ConsumerGroupHeartbeat>(call, head, body, sequence).await
+        }
+        ApiKey::CONSUMER_GROUP_DESCRIBE => {
+            run::<consumer_group_describe::ConsumerGroupDescribe>(call, head, body, sequence).await
+        }
         _ => Fate { write: Vec::new(), then: Then::Close },
     }
 }
@@ -229,6 +239,8 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
         entry::<incremental_alter_configs::IncrementalAlterConfigs>(),
         entry::<offset_delete::OffsetDelete>(),
         entry::<describe_cluster::DescribeCluster>(),
+        entry::<consumer_group_heartbeat::ConsumerGroupHeartbeat>(),
+        entry::<consumer_group_describe::ConsumerGroupDescribe>(),
     ];
     all.into_iter().filter_map(|(key, versions)| {
         let newest =

@@ -4,6 +4,7 @@ pub mod machine;
 mod member;
 #[cfg(test)]
 mod model;
+pub mod modern;
 mod offsets;
 
 use std::collections::BTreeMap;
@@ -33,23 +34,82 @@ enum Waiting {
 /// One group: its machine, who waits, what is committed.
 #[derive(Debug)]
 pub(crate) struct Cell {
+    /// The classic group; without members while `modern` is there.
     pub(crate) machine: Group,
+    /// The group of the new protocol, once a member of it has joined. It ends when a classic member joins it empty.
+    pub(crate) modern: Option<modern::Group>,
     pub(crate) offsets: BTreeMap<(Arc<str>, i32), Committed>,
     pub(crate) owners: Owners,
     waiting: BTreeMap<Token, Waiting>,
 }
 
+impl Cell {
+    pub(crate) fn is_empty(&self) -> bool {
+        let modern = self.modern.as_ref().is_none_or(|group| group.members().is_empty());
+        modern && self.machine.members().is_empty()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        earlier(self.machine.deadline(), self.modern.as_ref().and_then(modern::Group::deadline))
+    }
+
+    /// Whether classic members may join: there is no member of the new protocol.
+    pub(crate) fn turn_classic(&mut self) -> Result<(), i16> {
+        match &self.modern {
+            Some(group) if !group.members().is_empty() => Err(code::INCONSISTENT_GROUP_PROTOCOL),
+            Some(group) => {
+                self.machine.continue_after(group.epochs().0);
+                self.modern = None;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The group of the new protocol; a classic group becomes one when it has no members.
+    pub(crate) fn turn_modern(&mut self, bound: usize) -> Result<&mut modern::Group, modern::Refusal> {
+        if self.modern.is_none() && !self.machine.members().is_empty() {
+            return Err((
+                code::GROUP_ID_NOT_FOUND,
+                "the group has members of the classic protocol".to_owned(),
+            ));
+        }
+        Ok(self.modern.get_or_insert_with(|| modern::Group::new(self.machine.generation(), bound)))
+    }
+
+    /// Whether a member may commit offsets now, by the rules of the group's protocol.
+    pub(crate) fn commit(&mut self, who: Identity<'_>, epoch: i32, now: Instant) -> Result<(), i16> {
+        match &self.modern {
+            Some(group) => group.commit(who.member_id, epoch),
+            None => self.machine.commit(who, epoch, now),
+        }
+    }
+}
+
 /// A group as a test sees it.
 #[derive(Clone, Debug)]
 pub struct GroupView {
-    /// `Empty`, `PreparingRebalance`, `CompletingRebalance` or `Stable`.
+    /// `classic`, or `consumer` for the new protocol.
+    pub protocol: &'static str,
+    /// `Empty` or `Stable`; in between `PreparingRebalance` and `CompletingRebalance`, or `Assigning` and `Reconciling`.
     pub state: &'static str,
-    /// Its generation.
+    /// Its generation, or group epoch.
     pub generation: i32,
-    /// Members by id, with the assignment the leader gave them.
-    pub members: BTreeMap<String, Member>,
+    /// Members by id.
+    pub members: BTreeMap<String, MemberView>,
     /// Committed offsets.
     pub offsets: BTreeMap<(Arc<str>, i32), CommittedOffset>,
+}
+
+/// A member as a test sees it.
+#[derive(Clone, Debug)]
+pub struct MemberView {
+    /// The client's name for itself.
+    pub client_id: String,
+    /// `group.instance.id` of a static member.
+    pub instance: Option<String>,
+    /// The generation, or the member's own epoch.
+    pub epoch: i32,
 }
 
 /// Every group of a cluster.
@@ -63,6 +123,8 @@ pub(crate) struct Coordinator {
     initial_delay: Duration,
     groups_bound: usize,
     members_bound: usize,
+    /// Group → its settings that differ from the cluster's.
+    settings: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
 impl Coordinator {
@@ -75,7 +137,23 @@ impl Coordinator {
             initial_delay,
             groups_bound,
             members_bound,
+            settings: Mutex::default(),
         }
+    }
+
+    /// Settings of a group that differ from the cluster's.
+    pub(crate) fn settings(&self, group: &str) -> BTreeMap<String, String> {
+        lock(&self.settings).get(group).cloned().unwrap_or_default()
+    }
+
+    /// Changes settings of a group, which need not exist; refused when too many have their own.
+    pub(crate) fn set(&self, group: &str, changed: BTreeMap<String, String>) -> Result<(), i16> {
+        let mut settings = lock(&self.settings);
+        if settings.len() >= self.groups_bound && !settings.contains_key(group) {
+            return Err(code::INVALID_REQUEST);
+        }
+        settings.insert(group.to_owned(), changed);
+        Ok(())
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -98,6 +176,7 @@ impl Coordinator {
         }
         let cell = Arc::new(Mutex::new(Cell {
             machine: Group::new(self.initial_delay, self.members_bound),
+            modern: None,
             offsets: BTreeMap::new(),
             owners: Owners::default(),
             waiting: BTreeMap::new(),
@@ -118,7 +197,7 @@ impl Coordinator {
     pub(crate) fn delete(&self, group: &str) -> i16 {
         let mut groups = lock(&self.groups);
         let Some(cell) = groups.get(group) else { return code::GROUP_ID_NOT_FOUND };
-        if !lock(cell).machine.members().is_empty() {
+        if !lock(cell).is_empty() {
             return code::NON_EMPTY_GROUP;
         }
         groups.remove(group);
@@ -142,10 +221,15 @@ impl Coordinator {
             Err(error) => return failed(error),
         };
         let (answer, answered) = oneshot::channel();
-        self.with(shared, group, &cell, |cell, now, out| {
+        let joining = self.with(shared, group, &cell, |cell, now, out| {
+            cell.turn_classic()?;
             cell.waiting.insert(join.token, Waiting::Join(answer));
             cell.machine.join(join, now, out);
+            Ok(())
         });
+        if let Err(error) = joining {
+            return failed(error);
+        }
         answered.await.unwrap_or_else(|_| failed(code::NOT_COORDINATOR))
     }
 
@@ -172,7 +256,7 @@ impl Coordinator {
         let mut cell = lock(cell);
         let result = event(&mut cell, now, &mut effects);
         run(shared, group, &mut cell, effects);
-        let deadline = cell.machine.deadline();
+        let deadline = cell.deadline();
         drop(cell);
         self.plan(deadline);
         result
@@ -192,11 +276,14 @@ impl Coordinator {
         let now = shared.doors.clock.now();
         let mut next: Option<Instant> = None;
         for (group, cell) in self.all() {
-            let due = lock(&cell).machine.deadline();
+            let due = lock(&cell).deadline();
             if due.is_some_and(|due| due <= now) {
-                self.with(shared, &group, &cell, |cell, now, out| cell.machine.tick(now, out));
+                self.with(shared, &group, &cell, |cell, now, out| {
+                    cell.machine.tick(now, out);
+                    cell.modern.iter_mut().for_each(|modern| modern.tick(now));
+                });
             }
-            let due = lock(&cell).machine.deadline();
+            let due = lock(&cell).deadline();
             next = earlier(next, due);
         }
         let mut planned = lock(&self.planned);
@@ -214,17 +301,41 @@ impl Coordinator {
     /// Another broker takes a group over.
     pub(crate) fn relocate(&self, shared: &Shared, group: &str) {
         if let Some(cell) = self.find(group) {
-            self.with(shared, group, &cell, |cell, now, out| cell.machine.relocate(now, out));
+            let session = shared.group_times(group).session;
+            self.with(shared, group, &cell, |cell, now, out| {
+                cell.machine.relocate(now, out);
+                cell.modern.iter_mut().for_each(|modern| modern.relocate(now, session));
+            });
         }
     }
 
     pub(crate) fn view(&self, group: &str) -> Option<GroupView> {
         let cell = self.find(group)?;
         let cell = lock(&cell);
+        let (protocol, state, generation, members) = match &cell.modern {
+            Some(group) => {
+                let view = |(id, member): (&String, &modern::Member)| {
+                    let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
+                    (id.clone(), MemberView { client_id, instance, epoch: member.epoch })
+                };
+                let members = group.members().iter().map(view).collect();
+                ("consumer", group.state(), group.epochs().0, members)
+            }
+            None => {
+                let generation = cell.machine.generation();
+                let view = |(id, member): (&String, &Member)| {
+                    let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
+                    (id.clone(), MemberView { client_id, instance, epoch: generation })
+                };
+                let members = cell.machine.members().iter().map(view).collect();
+                ("classic", cell.machine.state().name(), generation, members)
+            }
+        };
         Some(GroupView {
-            state: cell.machine.state().name(),
-            generation: cell.machine.generation(),
-            members: cell.machine.members().clone(),
+            protocol,
+            state,
+            generation,
+            members,
             offsets: cell.offsets.iter().map(|(key, committed)| (key.clone(), committed.public())).collect(),
         })
     }

@@ -74,6 +74,12 @@ impl Group {
         }
     }
 
+    /// Generations go on above the epochs of the group of the new protocol that this was in between.
+    pub(crate) fn continue_after(&mut self, epoch: i32) {
+        self.generation = self.generation.max(epoch);
+        self.persisted.generation = self.generation;
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {
