@@ -8,7 +8,7 @@ namespace Prosody.Tests;
 public sealed class ErrorTests
 {
     private static Subscription Attributes(IProsodyHandler<int> handler) =>
-        new Subscription<int>(handler, AttributeClassifier.Of(handler), JsonTypeInfo.CreateJsonTypeInfo<int>(JsonSerializerOptions.Default));
+        new Subscription<int>(handler, AttributeClassifier.Of<int>(handler.GetType()), JsonTypeInfo.CreateJsonTypeInfo<int>(JsonSerializerOptions.Default));
 
     private static Subscription Classifier(IPermanentErrorClassifier classifier) =>
         new Subscription<int>(new Plain(), classifier, JsonTypeInfo.CreateJsonTypeInfo<int>(JsonSerializerOptions.Default));

@@ -24,12 +24,16 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     {
     }
 
-    internal ProsodyClient(ClientOptions options, IEnumerable<Action<JsonSerializerOptions>> json)
+    /// <param name="options">Copied.</param>
+    /// <param name="json">Run after the options' own.</param>
+    /// <param name="refuse">Makes the exception for options that cannot be used, of everything that is wrong with them.</param>
+    internal ProsodyClient(
+        ClientOptions options, IEnumerable<Action<JsonSerializerOptions>> json, Func<List<string>, Exception>? refuse = null)
     {
         ArgumentNullException.ThrowIfNull(options);
         ClientOptions own = options.Clone();
         _json = JsonDefaults.Create(own.ConfigureJsonOptions is { } configure ? json.Prepend(configure) : json);
-        var problems = new List<string>();
+        var problems = new List<string>(own.ReadProblems);
         List<KeyValuePair<string, string>> pairs = own.ToPairs(problems);
         NativeClient? native = NativeClient.Create(Utf8.Pairs(pairs), Utf8.Pairs(HostEnvironment.Read()), problems);
         if (native is null || problems.Count > 0)
@@ -39,7 +43,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
                 new NativeHandle(native.Handle).Dispose();
             }
 
-            throw new InvalidOperationException(
+            throw refuse?.Invoke(problems) ?? new InvalidOperationException(
                 "The configuration cannot be used:" + string.Concat(problems.Select(problem => Environment.NewLine + "- " + problem)));
         }
 
@@ -136,7 +140,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     public Task SubscribeAsync<T>(IProsodyHandler<T> handler)
     {
         ArgumentNullException.ThrowIfNull(handler);
-        return SubscribeAsync(handler, AttributeClassifier.Of(handler));
+        return SubscribeAsync(handler, AttributeClassifier.Of<T>(handler.GetType()));
     }
 
     /// <summary>Subscribes a handler to the configured topics, with a classifier instead of attributes.</summary>

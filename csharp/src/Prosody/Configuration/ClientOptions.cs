@@ -240,6 +240,9 @@ public sealed partial class ClientOptions
     /// <summary>Changes the JSON options after the defaults are applied; null changes nothing.</summary>
     public Action<JsonSerializerOptions>? ConfigureJsonOptions { get; set; }
 
+    /// <summary>What was wrong with texts that these options were read from; building reports it with everything else.</summary>
+    internal List<string> ReadProblems { get; } = [];
+
     /// <summary>The options that are set, without secrets.</summary>
     /// <returns>Names and values.</returns>
     public override string ToString()
@@ -270,83 +273,89 @@ public sealed partial class ClientOptions
     internal List<KeyValuePair<string, string>> ToPairs(List<string> problems)
     {
         var writer = new OptionWriter(problems);
-        writer.List(nameof(BootstrapServers), BootstrapServers);
-        writer.Text(nameof(GroupId), GroupId);
-        writer.List(nameof(SubscribedTopics), SubscribedTopics);
-        writer.List(nameof(AllowedEvents), AllowedEvents, mayBeEmpty: true);
-        writer.Text(nameof(SourceSystem), SourceSystem);
-        writer.Text(nameof(Subsystem), Subsystem);
-        writer.Mode(nameof(Mode), Mode);
-        writer.Flag(nameof(Mock), Mock);
-        writer.Count(nameof(MaxConcurrency), MaxConcurrency);
-        writer.Count(nameof(MaxUncommitted), MaxUncommitted);
-        writer.Duration(nameof(Timeout), Timeout);
-        writer.Duration(nameof(StallThreshold), StallThreshold);
-        writer.Duration(nameof(ShutdownTimeout), ShutdownTimeout);
-        writer.Duration(nameof(SubscribeTimeout), SubscribeTimeout);
-        writer.Duration(nameof(PollInterval), PollInterval);
-        writer.Duration(nameof(CommitInterval), CommitInterval);
-        writer.DurationOrNone(nameof(SendTimeout), SendTimeout);
-        writer.Duration(nameof(SessionTimeout), SessionTimeout);
-        writer.Count(nameof(FetchBufferSize), FetchBufferSize);
-        writer.Count(nameof(ProbePort), ProbePort);
-        writer.Text(nameof(ProbeAddress), ProbeAddress);
-        writer.Flag(nameof(ProbeDetails), ProbeDetails);
-        writer.Text(nameof(FailureTopic), FailureTopic);
-        writer.Count(nameof(MaxRetries), MaxRetries);
-        writer.Duration(nameof(RetryBase), RetryBase);
-        writer.Duration(nameof(MaxRetryDelay), MaxRetryDelay);
-        writer.Flag(nameof(DeferEnabled), DeferEnabled);
-        writer.Duration(nameof(DeferBase), DeferBase);
-        writer.Duration(nameof(DeferMaxDelay), DeferMaxDelay);
-        writer.Number(nameof(DeferFailureThreshold), DeferFailureThreshold);
-        writer.Duration(nameof(DeferFailureWindow), DeferFailureWindow);
-        writer.Count(nameof(DeferMaxRetries), DeferMaxRetries);
-        writer.Count(nameof(LoaderCacheSize), LoaderCacheSize);
-        writer.Duration(nameof(LoaderSeekTimeout), LoaderSeekTimeout);
-        writer.Flag(nameof(MonopolizationEnabled), MonopolizationEnabled);
-        writer.Number(nameof(MonopolizationThreshold), MonopolizationThreshold);
-        writer.Duration(nameof(MonopolizationWindow), MonopolizationWindow);
-        writer.Number(nameof(SchedulerFailureWeight), SchedulerFailureWeight);
-        writer.Duration(nameof(SchedulerMaxWait), SchedulerMaxWait);
-        writer.Number(nameof(SchedulerWaitWeight), SchedulerWaitWeight);
-        writer.Count(nameof(IdempotenceCacheSize), IdempotenceCacheSize);
-        writer.Text(nameof(IdempotenceVersion), IdempotenceVersion);
-        writer.Duration(nameof(IdempotenceTtl), IdempotenceTtl);
-        writer.Span(nameof(MessageSpans), MessageSpans);
-        writer.Span(nameof(TimerSpans), TimerSpans);
-        writer.List(nameof(CassandraNodes), CassandraNodes);
-        writer.Text(nameof(CassandraKeyspace), CassandraKeyspace);
-        writer.Text(nameof(CassandraUser), CassandraUser);
-        writer.Text(nameof(CassandraPassword), CassandraPassword);
-        writer.Text(nameof(CassandraDatacenter), CassandraDatacenter);
-        writer.Text(nameof(CassandraRack), CassandraRack);
-        writer.Duration(nameof(CassandraRetention), CassandraRetention);
-        writer.Text(nameof(CassandraReplication), CassandraReplication);
-        writer.Count(nameof(StateOwnedCacheSize), StateOwnedCacheSize);
-        writer.Count(nameof(StateReadCacheSize), StateReadCacheSize);
-        writer.Flag(nameof(AcceptPartitionGrowth), AcceptPartitionGrowth);
-        writer.Flag(nameof(TelemetryEnabled), TelemetryEnabled);
-        writer.Text(nameof(TelemetryTopic), TelemetryTopic);
-        writer.Text(nameof(SecurityProtocol), SecurityProtocol);
-        writer.Text(nameof(SaslMechanism), SaslMechanism);
-        writer.Text(nameof(SaslUsername), SaslUsername);
-        writer.Text(nameof(SaslPassword), SaslPassword);
-        writer.Text(nameof(SaslOauthTokenEndpoint), SaslOauthTokenEndpoint);
-        writer.Text(nameof(SaslOauthClientId), SaslOauthClientId);
-        writer.Text(nameof(SaslOauthClientSecret), SaslOauthClientSecret);
-        writer.Text(nameof(SaslOauthScope), SaslOauthScope);
-        writer.Text(nameof(SslCaLocation), SslCaLocation);
-        writer.Text(nameof(SslCertificateLocation), SslCertificateLocation);
-        writer.Text(nameof(SslKeyLocation), SslKeyLocation);
-        writer.Text(nameof(SslKeyPassword), SslKeyPassword);
-        writer.Text(nameof(ClientRack), ClientRack);
-        writer.Text(nameof(GroupInstanceId), GroupInstanceId);
-        writer.Text(nameof(GroupProtocol), GroupProtocol);
-        writer.Text(nameof(IsolationLevel), IsolationLevel);
-        writer.Text(nameof(Compression), Compression);
-        writer.Text(nameof(Partitioner), Partitioner);
+        Walk(writer);
         return writer.Pairs;
+    }
+
+    /// <summary>Every option that is text for the core, in the order of CONFIGURATION.md. Each becomes what the walk answers.</summary>
+    internal void Walk(OptionWalk walk)
+    {
+        BootstrapServers = walk.List(nameof(BootstrapServers), BootstrapServers);
+        GroupId = walk.Text(nameof(GroupId), GroupId);
+        SubscribedTopics = walk.List(nameof(SubscribedTopics), SubscribedTopics);
+        AllowedEvents = walk.List(nameof(AllowedEvents), AllowedEvents, mayBeEmpty: true);
+        SourceSystem = walk.Text(nameof(SourceSystem), SourceSystem);
+        Subsystem = walk.Text(nameof(Subsystem), Subsystem);
+        Mode = walk.Mode(nameof(Mode), Mode);
+        Mock = walk.Flag(nameof(Mock), Mock);
+        MaxConcurrency = walk.Count(nameof(MaxConcurrency), MaxConcurrency);
+        MaxUncommitted = walk.Count(nameof(MaxUncommitted), MaxUncommitted);
+        Timeout = walk.Duration(nameof(Timeout), Timeout);
+        StallThreshold = walk.Duration(nameof(StallThreshold), StallThreshold);
+        ShutdownTimeout = walk.Duration(nameof(ShutdownTimeout), ShutdownTimeout);
+        SubscribeTimeout = walk.Duration(nameof(SubscribeTimeout), SubscribeTimeout);
+        PollInterval = walk.Duration(nameof(PollInterval), PollInterval);
+        CommitInterval = walk.Duration(nameof(CommitInterval), CommitInterval);
+        SendTimeout = walk.DurationOrNone(nameof(SendTimeout), SendTimeout);
+        SessionTimeout = walk.Duration(nameof(SessionTimeout), SessionTimeout);
+        FetchBufferSize = walk.Size(nameof(FetchBufferSize), FetchBufferSize);
+        ProbePort = walk.Port(nameof(ProbePort), ProbePort);
+        ProbeAddress = walk.Text(nameof(ProbeAddress), ProbeAddress);
+        ProbeDetails = walk.Flag(nameof(ProbeDetails), ProbeDetails);
+        FailureTopic = walk.Text(nameof(FailureTopic), FailureTopic);
+        MaxRetries = walk.Count(nameof(MaxRetries), MaxRetries);
+        RetryBase = walk.Duration(nameof(RetryBase), RetryBase);
+        MaxRetryDelay = walk.Duration(nameof(MaxRetryDelay), MaxRetryDelay);
+        DeferEnabled = walk.Flag(nameof(DeferEnabled), DeferEnabled);
+        DeferBase = walk.Duration(nameof(DeferBase), DeferBase);
+        DeferMaxDelay = walk.Duration(nameof(DeferMaxDelay), DeferMaxDelay);
+        DeferFailureThreshold = walk.Number(nameof(DeferFailureThreshold), DeferFailureThreshold);
+        DeferFailureWindow = walk.Duration(nameof(DeferFailureWindow), DeferFailureWindow);
+        DeferMaxRetries = walk.Count(nameof(DeferMaxRetries), DeferMaxRetries);
+        LoaderCacheSize = walk.Size(nameof(LoaderCacheSize), LoaderCacheSize);
+        LoaderSeekTimeout = walk.Duration(nameof(LoaderSeekTimeout), LoaderSeekTimeout);
+        MonopolizationEnabled = walk.Flag(nameof(MonopolizationEnabled), MonopolizationEnabled);
+        MonopolizationThreshold = walk.Number(nameof(MonopolizationThreshold), MonopolizationThreshold);
+        MonopolizationWindow = walk.Duration(nameof(MonopolizationWindow), MonopolizationWindow);
+        SchedulerFailureWeight = walk.Number(nameof(SchedulerFailureWeight), SchedulerFailureWeight);
+        SchedulerMaxWait = walk.Duration(nameof(SchedulerMaxWait), SchedulerMaxWait);
+        SchedulerWaitWeight = walk.Number(nameof(SchedulerWaitWeight), SchedulerWaitWeight);
+        IdempotenceCacheSize = walk.Count(nameof(IdempotenceCacheSize), IdempotenceCacheSize);
+        IdempotenceVersion = walk.Text(nameof(IdempotenceVersion), IdempotenceVersion);
+        IdempotenceTtl = walk.Duration(nameof(IdempotenceTtl), IdempotenceTtl);
+        MessageSpans = walk.Span(nameof(MessageSpans), MessageSpans);
+        TimerSpans = walk.Span(nameof(TimerSpans), TimerSpans);
+        CassandraNodes = walk.List(nameof(CassandraNodes), CassandraNodes);
+        CassandraKeyspace = walk.Text(nameof(CassandraKeyspace), CassandraKeyspace);
+        CassandraUser = walk.Text(nameof(CassandraUser), CassandraUser);
+        CassandraPassword = walk.Text(nameof(CassandraPassword), CassandraPassword);
+        CassandraDatacenter = walk.Text(nameof(CassandraDatacenter), CassandraDatacenter);
+        CassandraRack = walk.Text(nameof(CassandraRack), CassandraRack);
+        CassandraRetention = walk.Duration(nameof(CassandraRetention), CassandraRetention);
+        CassandraReplication = walk.Text(nameof(CassandraReplication), CassandraReplication);
+        StateOwnedCacheSize = walk.Size(nameof(StateOwnedCacheSize), StateOwnedCacheSize);
+        StateReadCacheSize = walk.Size(nameof(StateReadCacheSize), StateReadCacheSize);
+        AcceptPartitionGrowth = walk.Flag(nameof(AcceptPartitionGrowth), AcceptPartitionGrowth);
+        TelemetryEnabled = walk.Flag(nameof(TelemetryEnabled), TelemetryEnabled);
+        TelemetryTopic = walk.Text(nameof(TelemetryTopic), TelemetryTopic);
+        SecurityProtocol = walk.Text(nameof(SecurityProtocol), SecurityProtocol);
+        SaslMechanism = walk.Text(nameof(SaslMechanism), SaslMechanism);
+        SaslUsername = walk.Text(nameof(SaslUsername), SaslUsername);
+        SaslPassword = walk.Text(nameof(SaslPassword), SaslPassword);
+        SaslOauthTokenEndpoint = walk.Text(nameof(SaslOauthTokenEndpoint), SaslOauthTokenEndpoint);
+        SaslOauthClientId = walk.Text(nameof(SaslOauthClientId), SaslOauthClientId);
+        SaslOauthClientSecret = walk.Text(nameof(SaslOauthClientSecret), SaslOauthClientSecret);
+        SaslOauthScope = walk.Text(nameof(SaslOauthScope), SaslOauthScope);
+        SslCaLocation = walk.Text(nameof(SslCaLocation), SslCaLocation);
+        SslCertificateLocation = walk.Text(nameof(SslCertificateLocation), SslCertificateLocation);
+        SslKeyLocation = walk.Text(nameof(SslKeyLocation), SslKeyLocation);
+        SslKeyPassword = walk.Text(nameof(SslKeyPassword), SslKeyPassword);
+        ClientRack = walk.Text(nameof(ClientRack), ClientRack);
+        GroupInstanceId = walk.Text(nameof(GroupInstanceId), GroupInstanceId);
+        GroupProtocol = walk.Text(nameof(GroupProtocol), GroupProtocol);
+        IsolationLevel = walk.Text(nameof(IsolationLevel), IsolationLevel);
+        Compression = walk.Text(nameof(Compression), Compression);
+        Partitioner = walk.Text(nameof(Partitioner), Partitioner);
     }
 
     private static bool IsSecret(string name) => name is

@@ -1,65 +1,36 @@
 // How does an option become text for the core?
 
 using System.Globalization;
-using System.Text;
 
 namespace Prosody;
 
 /// <summary>Writes options as texts in the form the core's table of options reads.</summary>
-internal sealed class OptionWriter(List<string> problems)
+internal sealed class OptionWriter(List<string> problems) : OptionWalk(problems)
 {
     internal List<KeyValuePair<string, string>> Pairs { get; } = [];
 
-    /// <summary>The variable of an option; one of them has a name of its own.</summary>
-    internal static string Variable(string name)
+    internal override string? Text(string name, string? value)
     {
-        switch (name)
-        {
-            case "MaxRetryDelay":
-                return "PROSODY_RETRY_MAX_DELAY";
-            default:
-                var text = new StringBuilder("PROSODY_");
-                for (int i = 0; i < name.Length; i++)
-                {
-                    if (i > 0 && char.IsUpper(name[i]))
-                    {
-                        text.Append('_');
-                    }
-
-                    text.Append(char.ToUpperInvariant(name[i]));
-                }
-
-                return text.ToString();
-        }
-    }
-
-    internal void Text(string name, string? value)
-    {
-        if (value is null)
-        {
-            return;
-        }
-
-        if (string.IsNullOrWhiteSpace(value))
+        if (value is not null && string.IsNullOrWhiteSpace(value))
         {
             Problem(name, "is blank; leave it null to use the variable or the default");
-            return;
+            return value;
         }
 
-        Add(name, value);
+        return Add(name, value, value);
     }
 
-    internal void List(string name, string[]? values, bool mayBeEmpty = false)
+    internal override string[]? List(string name, string[]? values, bool mayBeEmpty = false)
     {
         if (values is null)
         {
-            return;
+            return null;
         }
 
         if (values.Length == 0 && !mayBeEmpty)
         {
             Problem(name, "is empty; leave it null to use the variable or the default");
-            return;
+            return values;
         }
 
         bool good = true;
@@ -79,107 +50,78 @@ internal sealed class OptionWriter(List<string> problems)
             }
         }
 
-        if (good)
-        {
-            // A lone comma is the text of an empty list; no text at all would mean the variable.
-            Add(name, values.Length == 0 ? "," : string.Join(',', values));
-        }
+        // A lone comma is the text of an empty list; no text at all would mean the variable.
+        return good ? Add(name, values, values.Length == 0 ? "," : string.Join(',', values)) : values;
     }
 
-    internal void Count(string name, long? value)
-    {
-        if (value is { } number)
-        {
-            Add(name, number.ToString(CultureInfo.InvariantCulture));
-        }
-    }
+    internal override int? Count(string name, int? value) => Add(name, value, value?.ToString(CultureInfo.InvariantCulture));
 
-    internal void Number(string name, double? value)
-    {
-        if (value is { } number)
-        {
-            Add(name, number.ToString("R", CultureInfo.InvariantCulture));
-        }
-    }
+    internal override int? Port(string name, int? value) => Count(name, value);
 
-    internal void Flag(string name, bool? value)
-    {
-        if (value is { } flag)
-        {
-            Add(name, flag ? "true" : "false");
-        }
-    }
+    internal override long? Size(string name, long? value) => Add(name, value, value?.ToString(CultureInfo.InvariantCulture));
 
-    internal void Duration(string name, TimeSpan? value)
+    internal override double? Number(string name, double? value) => Add(name, value, value?.ToString("R", CultureInfo.InvariantCulture));
+
+    internal override bool? Flag(string name, bool? value) => Add(name, value, value is { } flag ? (flag ? "true" : "false") : null);
+
+    internal override TimeSpan? Duration(string name, TimeSpan? value)
     {
         if (value is not { } duration)
         {
-            return;
+            return value;
         }
 
         if (duration < TimeSpan.Zero)
         {
             Problem(name, $"is negative ({duration})");
-            return;
+            return value;
         }
 
         long seconds = duration.Ticks / TimeSpan.TicksPerSecond;
         long nanoseconds = duration.Ticks % TimeSpan.TicksPerSecond * 100;
-        Add(name, nanoseconds == 0
+        return Add(name, value, nanoseconds == 0
             ? string.Create(CultureInfo.InvariantCulture, $"{seconds}s")
             : string.Create(CultureInfo.InvariantCulture, $"{seconds}s {nanoseconds}ns"));
     }
 
-    internal void DurationOrNone(string name, TimeSpan? value)
-    {
-        if (value == Timeout.InfiniteTimeSpan)
-        {
-            Add(name, "none");
-        }
-        else
-        {
-            Duration(name, value);
-        }
-    }
+    internal override TimeSpan? DurationOrNone(string name, TimeSpan? value) =>
+        value == Timeout.InfiniteTimeSpan ? Add(name, value, "none") : Duration(name, value);
 
-    internal void Mode(string name, ClientMode? value)
+    internal override ClientMode? Mode(string name, ClientMode? value) => Choice(name, value, value switch
     {
-        string? text = value switch
-        {
-            null => null,
-            ClientMode.Pipeline => "pipeline",
-            ClientMode.LowLatency => "low-latency",
-            ClientMode.BestEffort => "best-effort",
-            _ => string.Empty,
-        };
-        Choice(name, text, value);
-    }
+        null => null,
+        ClientMode.Pipeline => "pipeline",
+        ClientMode.LowLatency => "low-latency",
+        ClientMode.BestEffort => "best-effort",
+        _ => string.Empty,
+    });
 
-    internal void Span(string name, SpanRelation? value)
+    internal override SpanRelation? Span(string name, SpanRelation? value) => Choice(name, value, value switch
     {
-        string? text = value switch
-        {
-            null => null,
-            SpanRelation.Child => "child",
-            SpanRelation.FollowsFrom => "follows_from",
-            _ => string.Empty,
-        };
-        Choice(name, text, value);
-    }
+        null => null,
+        SpanRelation.Child => "child",
+        SpanRelation.FollowsFrom => "follows_from",
+        _ => string.Empty,
+    });
 
-    private void Choice(string name, string? text, object? value)
+    private T Choice<T>(string name, T value, string? text)
     {
         if (text is { Length: 0 })
         {
             Problem(name, $"{value} is not a member of its enum");
+            return value;
         }
-        else if (text is not null)
-        {
-            Add(name, text);
-        }
+
+        return Add(name, value, text);
     }
 
-    private void Problem(string name, string why) => problems.Add($"{name} ({Variable(name)}): {why}");
+    private T Add<T>(string name, T value, string? text)
+    {
+        if (text is not null)
+        {
+            Pairs.Add(new(name, text));
+        }
 
-    private void Add(string name, string value) => Pairs.Add(new(name, value));
+        return value;
+    }
 }

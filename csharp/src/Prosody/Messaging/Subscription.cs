@@ -91,11 +91,11 @@ internal sealed class AttributeClassifier : IPermanentErrorClassifier
         _timer = timer;
     }
 
-    [RequiresUnreferencedCode("Reads attributes of the handler's methods by reflection.")]
-    internal static AttributeClassifier Of<T>(IProsodyHandler<T> handler)
+    /// <summary>What the methods of a handler say; the caller sees to it that they are kept by trimming.</summary>
+    internal static AttributeClassifier Of<T>(Type handler)
     {
         // The map also knows explicit implementations. A default body is the interface's own method.
-        InterfaceMapping map = handler.GetType().GetInterfaceMap(typeof(IProsodyHandler<T>));
+        InterfaceMapping map = handler.GetInterfaceMap(typeof(IProsodyHandler<T>));
         return new(
             Permanent(map, nameof(IProsodyHandler<T>.OnMessageAsync)),
             Permanent(map, nameof(IProsodyHandler<T>.OnTimerAsync)));
