@@ -230,6 +230,11 @@ impl Cluster {
         .is_some()
     }
 
+    /// Compacts a log: of each key only the newest record stays, and the last batch as it is. Returns how many records went.
+    pub fn compact(&self, topic: &str, partition: i32) -> Option<usize> {
+        self.inner(topic, partition, |inner| inner.log.compact())
+    }
+
     fn plain(&self) -> NewBatch<'static> {
         NewBatch {
             attributes: 0,

@@ -1,5 +1,7 @@
 //! What is in a partition? The log: whole batches in offset order, never their single records.
 
+mod compact;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};

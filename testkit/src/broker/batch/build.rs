@@ -79,7 +79,7 @@ pub fn with_append_time(batch: &[u8], now_ms: i64) -> Bytes {
     copy.freeze()
 }
 
-fn put_varint(out: &mut BytesMut, value: i64) {
+pub(super) fn put_varint(out: &mut BytesMut, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     while rest >= 0x80 {
         out.put_u8((rest as u8) | 0x80);

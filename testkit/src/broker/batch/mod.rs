@@ -5,11 +5,13 @@
 //! (`Cluster::append_raw`) but are not decoded.
 
 mod build;
+mod compact;
 mod records;
 
 use bytes::Bytes;
 
 pub use self::build::{KeyValue, NewBatch, with_append_time};
+pub use self::compact::without;
 pub use self::records::{DECODED_BYTES, Record, records};
 
 /// Bytes in front of what the CRC and the stored body cover: base offset, length, leader epoch.
