@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use prosody_base::Instant;
 
-use super::{Admin, Attempt};
-use crate::cluster::Lane;
+use super::Admin;
+use crate::cluster::{Attempt, Lane};
 use crate::error::Error;
 use crate::proto::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use crate::proto::messages::{BrokerId as MessageBrokerId, ListOffsetsRequest};
@@ -35,7 +35,9 @@ impl Admin {
         deadline: Instant,
     ) -> Result<BTreeMap<i32, Offset>, Error> {
         let doing = format!("listing offsets of topic {topic}");
-        self.attempts(&doing, deadline, |attempt| self.try_offsets(topic, at, deadline, attempt)).await
+        self.cluster
+            .attempts(&doing, deadline, |attempt| self.try_offsets(topic, at, deadline, attempt))
+            .await
     }
 
     async fn try_offsets(

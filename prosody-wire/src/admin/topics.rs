@@ -2,7 +2,8 @@
 
 use prosody_base::Instant;
 
-use super::{Admin, Attempt};
+use super::Admin;
+use crate::cluster::Attempt;
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::messages::create_partitions_request::CreatePartitionsTopic;
 use crate::proto::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -65,7 +66,7 @@ impl Admin {
     /// What the broker answered (TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, …), or at `deadline` the last cause.
     pub async fn create_topic(&self, topic: &NewTopic, deadline: Instant) -> Result<(), Error> {
         let doing = format!("creating topic {}", topic.name);
-        self.attempts(&doing, deadline, |attempt| self.try_create(topic, attempt)).await?;
+        self.cluster.attempts(&doing, deadline, |attempt| self.try_create(topic, attempt)).await?;
         self.wait_for_leaders(&topic.name, 1, deadline).await
     }
 
@@ -75,7 +76,7 @@ impl Admin {
     /// What the broker answered (UNKNOWN_TOPIC_OR_PARTITION, …), or at `deadline` the last cause.
     pub async fn delete_topic(&self, topic: &str, deadline: Instant) -> Result<(), Error> {
         let doing = format!("deleting topic {topic}");
-        self.attempts(&doing, deadline, |attempt| self.try_delete(topic, attempt)).await
+        self.cluster.attempts(&doing, deadline, |attempt| self.try_delete(topic, attempt)).await
     }
 
     /// Grows a topic to `total` partitions and waits until metadata shows them with their leaders.
@@ -84,7 +85,7 @@ impl Admin {
     /// What the broker answered (INVALID_PARTITIONS when it has that many already, …), or at `deadline` the last cause.
     pub async fn create_partitions(&self, topic: &str, total: i32, deadline: Instant) -> Result<(), Error> {
         let doing = format!("growing topic {topic} to {total} partitions");
-        self.attempts(&doing, deadline, |attempt| self.try_grow(topic, total, attempt)).await?;
+        self.cluster.attempts(&doing, deadline, |attempt| self.try_grow(topic, total, attempt)).await?;
         self.wait_for_leaders(topic, usize::try_from(total).unwrap_or(0), deadline).await
     }
 
@@ -94,23 +95,24 @@ impl Admin {
     /// What the broker answered, or at `deadline` the last cause.
     pub async fn describe_topic(&self, topic: &str, deadline: Instant) -> Result<Vec<ConfigEntry>, Error> {
         let doing = format!("describing topic {topic}");
-        self.attempts(&doing, deadline, |attempt| self.try_describe(topic, attempt)).await
+        self.cluster.attempts(&doing, deadline, |attempt| self.try_describe(topic, attempt)).await
     }
 
     /// Waits until metadata shows at least `count` partitions, all of them with a leader. Brokers learn of a change one
     /// after the other, so the first answer may still be the old one.
     async fn wait_for_leaders(&self, topic: &str, count: usize, deadline: Instant) -> Result<(), Error> {
         let doing = format!("waiting for the leaders of topic {topic}");
-        self.attempts(&doing, deadline, |_| async {
-            let known = self.cluster.topic(topic, deadline).await?;
-            let led = known.partitions.iter().filter(|partition| partition.leader.is_some()).count();
-            if led >= count && led == known.partitions.len() {
-                return Ok(());
-            }
-            self.cluster.refresh(deadline).await?;
-            Err(Error::broker(format!("{led} partitions"), ErrorCode::LEADER_NOT_AVAILABLE))
-        })
-        .await
+        self.cluster
+            .attempts(&doing, deadline, |_| async {
+                let known = self.cluster.topic(topic, deadline).await?;
+                let led = known.partitions.iter().filter(|partition| partition.leader.is_some()).count();
+                if led >= count && led == known.partitions.len() {
+                    return Ok(());
+                }
+                self.cluster.refresh(deadline).await?;
+                Err(Error::broker(format!("{led} partitions"), ErrorCode::LEADER_NOT_AVAILABLE))
+            })
+            .await
     }
 
     async fn try_create(&self, topic: &NewTopic, attempt: Attempt) -> Result<(), Error> {

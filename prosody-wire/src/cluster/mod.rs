@@ -7,7 +7,9 @@
 //! | `lanes.rs` | how is a broker reached, and what happens while it is not? |
 //! | `reach.rs` | which broker is asked when any will do? |
 //! | `coordinators.rs` | which broker coordinates a group? |
+//! | `attempts.rs` | how often is a call tried? |
 
+mod attempts;
 mod coordinators;
 mod lanes;
 mod metadata;
@@ -31,6 +33,7 @@ use crate::limits::Limits;
 use crate::net::Connector;
 use crate::proto::ErrorCode;
 use crate::types::{BrokerId, LeaderEpoch, Topic};
+pub(crate) use attempts::Attempt;
 use coordinators::Coordinators;
 pub(crate) use lanes::Lane;
 use lanes::{Address, Lanes};
