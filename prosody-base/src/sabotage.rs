@@ -15,6 +15,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("produce-same-sequence", "G4: a batch whose answer was lost goes out again under the same sequence"),
     ("produce-unknown-outcome", "G4: \"not written\" is only said of what cannot be in the log"),
     ("fetch-skip-below", "a batch that begins below the position gives no record from below it"),
+    ("gone-proof", "G1: a record is gone only when its log proves it"),
     ("watermark-highest-read", "G1: only finished work moves the watermark"),
     ("watermark-unfinished", "G1: an event that did not end for good is not finished"),
     ("key-exclusive", "G2: one event of a key is out at a time"),

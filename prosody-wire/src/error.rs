@@ -51,6 +51,8 @@ pub enum ErrorKind {
         /// Each address that was tried, with what came back.
         tried: Vec<String>,
     },
+    /// What was asked for is not there yet: why, as a sentence.
+    Pending(String),
     /// A queue of this client is full; its bound is named.
     Full(&'static str),
     /// A request could not be written down: a value does not fit the version the broker speaks.
@@ -174,7 +176,7 @@ impl Error {
                 Disposition::RefreshMetadata
             }
             ErrorKind::Tls(cause) if cause.is_retriable() => Disposition::RefreshMetadata,
-            ErrorKind::Full(_) => Disposition::Retry,
+            ErrorKind::Full(_) | ErrorKind::Pending(_) => Disposition::Retry,
             ErrorKind::Broker(code, _) => code.disposition(),
             // A broken frame breaks the connection, not the request: a new connection may work.
             ErrorKind::Decode(
@@ -251,7 +253,7 @@ impl fmt::Display for ErrorKind {
             }
             ErrorKind::Full(bound) => write!(f, "{bound} is reached"),
             ErrorKind::Encode(why) => write!(f, "the request cannot be encoded: {why}"),
-            ErrorKind::Config(why) => f.write_str(why),
+            ErrorKind::Config(why) | ErrorKind::Pending(why) => f.write_str(why),
         }
     }
 }

@@ -40,6 +40,7 @@ const MODELLED: &[(&str, &str)] = &[
     ("produce-drain", "prosody-wire/src/produce/sequencer_model.rs"),
     // The fetcher hands no record out twice as long as `fetch-skip-below` stands.
     ("rewind-guard", "prosody-runtime/src/partition/offsets_tests.rs"),
+    ("gone-proof", "prosody-wire/tests/records.rs"),
 ];
 
 /// Seeds a weakened check has to be caught in; `seeds` shows that they pass with it.

@@ -17,14 +17,18 @@
 //! | `offsets.rs` | where does a log begin and end? |
 //! | `buffer.rs` | what was fetched and not read yet? |
 //! | `reader.rs` | what does the reader of a partition hold? |
+//! | `aborted.rs` | which batches belong to aborted transactions? |
+//! | `records.rs`, `records/` | what is at one offset, or provably not there? |
 //! | `driver.rs`, `driver/` | who fetches, and what do the answers mean? |
 
+mod aborted;
 mod buffer;
 mod cursor;
 mod driver;
 mod offsets;
 mod plan;
 mod reader;
+mod records;
 mod session;
 mod validate;
 pub(crate) mod wire;
@@ -41,6 +45,7 @@ use crate::types::{IsolationLevel, Offset, TopicPartition};
 use buffer::Shared;
 pub use cursor::StartAt;
 pub use reader::{FetchItem, PartitionReader};
+pub use records::{Gone, RecordReader, RunAnswer, RunRecord, RunRequest};
 
 /// How a fetcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]

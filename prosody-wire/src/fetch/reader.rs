@@ -1,7 +1,6 @@
 //! What does the reader of one partition hold? It checks and expands batches when they are asked for, on the caller's
 //! thread, and leaves out what a reader must not see.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
@@ -9,9 +8,9 @@ use std::task::{Context, Poll};
 use prosody_base::sabotaged;
 
 use super::Fetcher;
+use super::aborted::AbortedRecords;
 use super::buffer::{Charge, Fetched, PartCharge, Queued, ReaderId, Shared};
 use super::plan::share;
-use super::wire::Aborted;
 use crate::batch::{
     Batch, BatchError, BatchErrorKind, BatchLimits, Batches, ControlKind, Decompressor, RawBatch,
 };
@@ -59,10 +58,7 @@ pub struct PartitionReader {
 struct Current {
     batches: Batches,
     from: Offset,
-    /// Sorted by first offset, last first.
-    aborted: Vec<Aborted>,
-    /// Producers whose transaction at this place was aborted.
-    open: BTreeSet<i64>,
+    aborted: AbortedRecords,
 }
 
 impl Drop for PartitionReader {
@@ -173,13 +169,10 @@ impl PartitionReader {
     }
 
     fn begin(&mut self, fetched: Fetched) {
-        let mut aborted = fetched.aborted;
-        aborted.sort_by_key(|aborted| std::cmp::Reverse(aborted.first_offset));
         self.current = Some(Current {
             batches: Batches::new(fetched.records, self.limits),
             from: self.position.map_or(fetched.from, |position| position.max(fetched.from)),
-            aborted,
-            open: BTreeSet::new(),
+            aborted: AbortedRecords::new(fetched.aborted),
         });
     }
 
@@ -191,11 +184,11 @@ impl PartitionReader {
             return None;
         }
         let skipped =
-            self.shared.config.isolation == IsolationLevel::ReadCommitted && current.is_aborted(&header);
+            self.shared.config.isolation == IsolationLevel::ReadCommitted && current.aborted.holds(&header);
         let opened = if header.is_control {
             let opened = raw.clone().open(&mut self.decompressor);
             if let Ok(Some(ControlKind::Abort)) = opened.as_ref().map(Batch::control_kind) {
-                current.open.remove(&header.producer_id);
+                current.aborted.ended(header.producer_id);
             }
             opened.map(|_| raw.into_gap())
         } else if skipped {
@@ -259,18 +252,5 @@ impl PartitionReader {
         self.shared.ring();
         let doing = format!("reading {} at offset {}", self.tp, error.base_offset);
         FetchItem::Failed(Error::decode(doing, DecodeError::Records(error.to_string())))
-    }
-}
-
-impl Current {
-    /// Whether the records of a batch belong to an aborted transaction. Called once for each batch, in order.
-    fn is_aborted(&mut self, header: &crate::batch::BatchHeader) -> bool {
-        while let Some(next) = self.aborted.last()
-            && next.first_offset <= header.last_offset
-        {
-            self.open.insert(next.producer_id);
-            self.aborted.pop();
-        }
-        header.is_transactional && !header.is_control && self.open.contains(&header.producer_id)
     }
 }

@@ -134,6 +134,8 @@ pub(crate) struct PartitionData {
     pub(crate) partition: i32,
     pub(crate) error: ErrorCode,
     pub(crate) high_watermark: i64,
+    /// Where the oldest open transaction begins, or the high watermark; −1 when the broker does not say.
+    pub(crate) last_stable: i64,
     pub(crate) aborted: Vec<Aborted>,
     /// A slice of the response.
     pub(crate) records: Bytes,
@@ -197,7 +199,7 @@ fn partition(
     let partition = reader.i32("partition")?;
     let error = ErrorCode(reader.i16("error_code")?);
     let high_watermark = reader.i64("high_watermark")?;
-    reader.i64("last_stable_offset")?;
+    let last_stable = reader.i64("last_stable_offset")?;
     reader.i64("log_start_offset")?;
     let mut aborted = Vec::new();
     for _ in 0..reader.count("aborted_transactions", 16)? {
@@ -220,7 +222,17 @@ fn partition(
         Ok(())
     })?;
     let topic = topic.clone();
-    Ok(PartitionData { topic, partition, error, high_watermark, aborted, records, diverging, leader })
+    Ok(PartitionData {
+        topic,
+        partition,
+        error,
+        high_watermark,
+        last_stable,
+        aborted,
+        records,
+        diverging,
+        leader,
+    })
 }
 
 fn diverging_epoch(value: &[u8]) -> Result<Option<(i32, i64)>, DecodeError> {
