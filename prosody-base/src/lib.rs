@@ -9,6 +9,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `clock.rs` | what time is it, and how do I wait? |
+//! | `count.rs` | how is something counted without a lock? |
 //! | `rng.rs` | where does jitter come from? |
 //! | `spawn.rs` | which thread runs this task, and who ends it? |
 //! | `guard/` | may a decoder see these bytes? |
@@ -16,6 +17,7 @@
 //! | `sabotage.rs` | which safety checks can be switched off to prove that tests notice? |
 
 mod clock;
+mod count;
 pub mod guard;
 mod pipe;
 mod rng;
@@ -24,6 +26,7 @@ mod spawn;
 pub mod watch;
 
 pub use clock::{Clock, Elapsed, Instant};
+pub use count::{Counter, Distribution, Histogram};
 pub use pipe::{Network, PipeListener, PipeStream};
 pub use rng::Rng;
 pub use sabotage::{SABOTAGE, sabotaged};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -15,10 +15,14 @@ use crate::consumer::{Lasting, Subscription, subscribe};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::insight::Insight;
+use crate::insight::reading::{Reading, samples};
 use crate::insight::status::PartitionStatus;
 use crate::mock::Mock;
 use crate::pipeline::dedup::Dedup;
 use crate::pipeline::filter::SOURCE_SYSTEM;
+
+/// Numbers the clients of this process.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Longest wait for sends in flight when a client without a bound on sends is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(30);
@@ -266,6 +270,17 @@ impl Client {
         self.shared.lasting.counters.read()
     }
 
+    /// All metrics of this client as they are now, for whoever exports them.
+    #[must_use]
+    pub fn metrics(&self) -> Reading {
+        let (lasting, current) = (&self.shared.lasting, self.current().clone());
+        let load = current.as_ref().map(|subscription| subscription.load()).unwrap_or_default();
+        let partitions = current.map(|subscription| subscription.partitions()).unwrap_or_default();
+        let group = lasting.config.group_id.as_deref().unwrap_or_default().to_owned();
+        let samples = samples(&lasting.counters, load, &partitions, &lasting.wire.brokers());
+        Reading { client: lasting.number, group, samples }
+    }
+
     /// Unsubscribes, waits for sends in flight within their own timeouts, and closes every connection. Later calls
     /// fail.
     ///
@@ -481,6 +496,7 @@ impl ClientBuilder {
         let dedup =
             Dedup::new(config.idempotence_cache, config.idempotence_ttl, &config.idempotence_version, &rng);
         let lasting = Lasting {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             config: Arc::new(config),
             doors,
             wire,

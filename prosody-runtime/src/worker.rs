@@ -50,6 +50,9 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
             process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;
         seat.rise();
         now = clock.now();
+        if failure.attempts > 0 {
+            pipeline.counters.handler_time.record(now.saturating_duration_since(since));
+        }
         let ticket = event.ticket();
         ran = Some(Ran { grant, until: now });
         match (verdict, &pipeline.failure_topic) {
@@ -64,6 +67,7 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
                 partition.finish(slot, ticket, Ending::Unfinished, &mut scratch, &mut ran);
             }
             (Verdict::Retry(wait), _) => {
+                pipeline.counters.retries.one();
                 if !partition.retry(slot, event, now + wait) {
                     partition.finish(slot, ticket, Ending::Unfinished, &mut scratch, &mut ran);
                 }

@@ -7,6 +7,7 @@ use prosody_base::{Doors, Instant};
 use crate::admin::Admin;
 use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind};
+use crate::figures::BrokerFigures;
 use crate::limits::Limits;
 use crate::net::Connector;
 use crate::sasl::Sasl;
@@ -90,6 +91,12 @@ impl Client {
     #[must_use]
     pub fn topic_id(&self, topic: &str) -> Option<TopicId> {
         self.cluster.metadata().topic(topic)?.id
+    }
+
+    /// What happened between this client and each address it dialed. Nothing that counts waits for this.
+    #[must_use]
+    pub fn brokers(&self) -> Vec<BrokerFigures> {
+        self.cluster.figures()
     }
 
     /// Ends every connection and task of this client. Open calls fail.

@@ -30,6 +30,7 @@
 //! | `proto/`, `wire.rs` | which message in which version, and what does an error code mean? |
 //! | `internals.rs` | where do fuzzers reach private decoders? (feature `internals`, for tests only) |
 //! | `sasl/` | how does a client prove who it is? |
+//! | `figures.rs` | what has gone on between us and each broker? |
 //! | `types.rs`, `error.rs`, `limits.rs`, `secret.rs` | the nouns, the one error, every bound, what is never printed |
 //!
 //! Every folder keeps its decisions in pure files (they take `now` and events and return what to do) and its awaits in
@@ -68,6 +69,7 @@ mod cluster;
 mod conn;
 mod error;
 pub mod fetch;
+mod figures;
 pub mod group;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -86,6 +88,7 @@ mod wire;
 pub use admin::{Admin, ConfigEntry, NewTopic, OffsetAt};
 pub use client::{Client, ClientConfig};
 pub use error::{DecodeError, Error, ErrorKind};
+pub use figures::BrokerFigures;
 pub use limits::Limits;
 pub use net::{
     BoxFuture, Connector, PipeConnector, Stream, TcpConnector, TlsConnector, TlsError, TlsFile, TlsIdentity,

@@ -30,6 +30,7 @@ use tracing::{info, warn};
 use crate::config::Checked;
 use crate::error::{Error, ErrorKind};
 use crate::insight::Counters;
+use crate::insight::reading::Load;
 use crate::insight::status::PartitionStatus;
 use crate::partition::runtime::{Held, Shared};
 use crate::pipeline::Pipeline;
@@ -40,6 +41,8 @@ use commit::Commits;
 
 /// What outlives a subscription.
 pub(crate) struct Lasting {
+    /// Numbers the clients of a process, from 1.
+    pub(crate) number: u64,
     pub(crate) config: Arc<Checked>,
     pub(crate) doors: Doors,
     pub(crate) wire: prosody_wire::Client,
@@ -75,6 +78,13 @@ impl Subscription {
     /// Partitions that are ours.
     pub(crate) fn assigned(&self) -> usize {
         self.inner.assignments.count()
+    }
+
+    /// What runs and waits now.
+    pub(crate) fn load(&self) -> Load {
+        let shared = &self.inner.shared;
+        let (running, permits, ready) = shared.gate.load();
+        Load { running, permits, ready, retries: shared.retries.len(), assigned: self.assigned() }
     }
 
     /// What our partitions look like now, those that are read.

@@ -1,14 +1,24 @@
 //! What has happened so far, and what goes on now? Counters that cost one addition each.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `status.rs` | what is the state of a partition, and is it stalled? |
+//! | `table.rs` | which metrics exist, and what do they mean? |
+//! | `reading.rs` | what do they say at this moment? |
+//! | `prometheus.rs` | how do they look as text? |
 
+pub(crate) mod prometheus;
+pub(crate) mod reading;
 pub(crate) mod status;
+pub(crate) mod table;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use prosody_base::{Counter, Histogram};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Live counters of one client.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
+        pub(crate) struct Counters { pub(crate) handler_time: Histogram, $(pub(crate) $name: Counter),* }
 
         /// How often things happened since the client was built.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +27,7 @@ macro_rules! counters {
 
         impl Counters {
             pub(crate) fn read(&self) -> Insight {
-                Insight { $($name: self.$name.0.load(Ordering::Relaxed)),* }
+                Insight { $($name: self.$name.get()),* }
             }
         }
     };
@@ -43,6 +53,8 @@ counters! {
     failed_routes,
     /// Attempts that were asked to cancel because their timeout passed.
     timeouts,
+    /// Attempts that were scheduled after a failure.
+    retries,
     /// Messages skipped because this group's own application sent them.
     skipped_own,
     /// Messages skipped because of their `type`.
@@ -71,18 +83,4 @@ counters! {
     sent,
     /// Sends that failed.
     failed_sends,
-}
-
-/// One number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn one(&self) {
-        self.add(1);
-    }
 }

@@ -91,6 +91,11 @@ impl<T> Selector<T> {
         self.classes.iter().all(|lanes| lanes.occupied == 0)
     }
 
+    /// How many events wait.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.iter().flat_map(|lanes| &lanes.lanes).map(VecDeque::len).sum()
+    }
+
     /// An event waits from `now` on. `key` names its key within the process; two keys that share a name only share
     /// their virtual time.
     pub(crate) fn push(&mut self, key: u64, class: Class, now: Instant, item: T) {

@@ -209,6 +209,13 @@ impl Gate {
         self.clock.now()
     }
 
+    /// How many run (abandoned ones included), may run at most, and wait for a permit.
+    pub(crate) fn load(&self) -> (usize, usize, usize) {
+        let inner = self.lock();
+        let seated = inner.seats.iter().filter(|seat| seat.current().is_some()).count();
+        (seated + self.occupied.load(Ordering::Acquire), self.max, inner.ready.len())
+    }
+
     /// What runs now.
     pub(crate) fn running(&self) -> Vec<Running> {
         self.lock().seats.iter().filter_map(|seat| seat.current().clone()).collect()

@@ -35,6 +35,11 @@ impl Retries {
         }
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Takes back the waiting events of one partition.
     pub(crate) fn take(&self, partition: u64) -> Vec<Admitted> {
         let mut inner = self.lock();

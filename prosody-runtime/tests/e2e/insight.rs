@@ -1,9 +1,9 @@
-//! What a client says about itself: stalled partitions.
+//! What a client says about itself: stalled partitions, metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prosody_runtime::{Client, Context, HandlerError, Position};
+use prosody_runtime::{Client, Context, HandlerError, METRICS, Position, Reading, Value};
 
 use crate::world::{Call, Diary, Script, World, quick, send_numbered, sleepy};
 
@@ -130,4 +130,81 @@ async fn an_abandoned_handler_whose_key_waits_is_named() {
     held.lock().unwrap().clear();
     world.until("the next owner's turn", || second.ended().len() == 1).await;
     assert!(!client.is_stalled());
+}
+
+fn number(reading: &Reading, metric: &str, labels: &[&str]) -> f64 {
+    let found = reading.samples.iter().find(|sample| sample.metric.name == metric && sample.labels == labels);
+    match &found.unwrap_or_else(|| panic!("no {metric} {labels:?}")).value {
+        Value::Number(number) => *number,
+        Value::Times(times) => times.count() as f64,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_metric_of_the_table_has_a_sample_and_they_say_what_happened() {
+    let world = World::new(&[("t", 2), ("failed", 1)]);
+    let client =
+        world.builder().mode(prosody_runtime::Mode::LowLatency).failure_topic("failed").max_retries(1);
+    let (client, diary) = (client.max_concurrency(3).build().unwrap(), Diary::default());
+    let clock = world.clock.clone();
+    let handler = Script {
+        diary: diary.clone(),
+        play: move |_, call: Call| {
+            let clock = clock.clone();
+            async move {
+                match call.payload.as_str() {
+                    "\"fails\"" => Err(HandlerError::transient("no")),
+                    "\"slow\"" => {
+                        clock.sleep(Duration::from_secs(30)).await;
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            }
+        },
+    };
+    client.subscribe(handler).await.unwrap();
+    let payloads = ["1", r#"{"id":"a"}"#, r#"{"id":"a"}"#, "\"fails\"", "not json"];
+    for payload in payloads {
+        client.send("t", "k", payload.as_bytes()).await.unwrap();
+    }
+    world.until("two are in the failure topic", || client.insight().routed == 2).await;
+    for number in 0..5 {
+        client.send("t", &format!("slow-{number}"), b"\"slow\"").await.unwrap();
+    }
+    world.until("three run", || diary.most_running() == 3).await;
+    world.clock.sleep(Duration::from_secs(5)).await;
+    let reading = client.metrics();
+    for metric in METRICS {
+        let samples: Vec<_> = reading.samples.iter().filter(|sample| sample.metric == *metric).collect();
+        assert!(!samples.is_empty(), "{} has no sample", metric.name);
+        assert!(samples.iter().all(|sample| sample.labels.len() == metric.labels.len()), "{}", metric.name);
+    }
+    let says = |metric, labels: &[&str]| number(&reading, metric, labels);
+    assert_eq!(says("prosody_messages_total", &["ok"]), 2.0);
+    assert_eq!(says("prosody_messages_total", &["routed"]), 2.0);
+    assert_eq!(says("prosody_attempts_failed_total", &["transient"]), 2.0);
+    assert_eq!(says("prosody_retries_total", &[]), 1.0);
+    assert_eq!(
+        says("prosody_handler_duration_seconds", &[]),
+        4.0,
+        "neither the duplicate nor the poison record ran"
+    );
+    assert_eq!(says("prosody_dedup_hits_total", &[]), 1.0);
+    assert_eq!(says("prosody_poison_total", &[]), 1.0);
+    assert_eq!(says("prosody_sent_total", &["ok"]), 10.0);
+    assert_eq!((says("prosody_permits_in_use", &[]), says("prosody_permits", &[])), (3.0, 3.0));
+    assert_eq!(says("prosody_ready", &[]), 2.0);
+    assert_eq!(says("prosody_partitions_assigned", &[]), 2.0);
+    let both = |metric| says(metric, &["t", "0"]) + says(metric, &["t", "1"]);
+    assert_eq!((both("prosody_partition_lag"), both("prosody_partition_unfinished")), (5.0, 5.0));
+    assert_eq!(both("prosody_partition_in_progress"), 5.0);
+    assert!(both("prosody_partition_standing_seconds") >= 5.0);
+    world.until("all is done", || world.committed_sum() == 10).await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!(
+        number(&client.metrics(), "prosody_messages_total", &["ok"]),
+        7.0,
+        "counters outlive a subscription"
+    );
 }

@@ -13,6 +13,7 @@ use prosody_base::{Doors, Instant, Task, watch};
 use crate::client::ClientConfig;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
+use crate::figures::{Book, BrokerFigures};
 use crate::net::Connector;
 use crate::types::BrokerId;
 
@@ -54,6 +55,7 @@ pub(super) struct Lanes {
     config: Arc<ClientConfig>,
     doors: Doors,
     closed: AtomicBool,
+    figures: Book,
     /// Counts finished dials, for those who wait for any of several.
     pub(super) finished: watch::Sender<u64>,
 }
@@ -69,7 +71,8 @@ struct Slot {
 impl Lanes {
     pub(super) fn new(connector: Arc<dyn Connector>, config: Arc<ClientConfig>, doors: Doors) -> Lanes {
         let (finished, _) = watch::channel(0);
-        Lanes { slots: Mutex::default(), connector, config, doors, closed: AtomicBool::new(false), finished }
+        let (figures, closed) = (Book::new(config.limits.brokers), AtomicBool::new(false));
+        Lanes { slots: Mutex::default(), connector, config, doors, closed, figures, finished }
     }
 
     /// An open connection, or the dial that is under way now.
@@ -138,6 +141,18 @@ impl Lanes {
         }
     }
 
+    /// What happened between us and each address.
+    pub(super) fn figures(&self) -> Vec<BrokerFigures> {
+        let slots = self.slots();
+        let open: Vec<Connection> =
+            slots.values().filter_map(|slot| slot.open.as_ref().map(|open| open.0.clone())).collect();
+        drop(slots);
+        self.figures.read(|figures| {
+            let in_flight = open.iter().filter_map(|connection| connection.in_flight(figures));
+            in_flight.fold((0, 0), |(count, sum), more| (count + 1, sum + more))
+        })
+    }
+
     async fn dial(&self, target: Target, (host, port): &Address) -> Result<Connection, Error> {
         let peer = match target {
             Target::Broker(id) => format!("broker {id} at {host}:{port}"),
@@ -167,10 +182,14 @@ impl Lanes {
         match result {
             Ok(connection) => {
                 tracing::debug!(peer = %connection.peer(), "connected");
+                let figures = self.figures.of(&address);
+                figures.connects.one();
+                connection.count_in(figures);
                 slot.not_before = None;
                 slot.open = Some((connection.clone(), address, now));
             }
             Err(error) => {
+                self.figures.of(&address).failed_connects.one();
                 slot.failed(now, &self.config, &self.doors);
                 let times = slot.failures;
                 if worth_saying(times) {

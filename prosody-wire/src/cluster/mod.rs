@@ -29,6 +29,7 @@ use prosody_base::{Doors, Instant, Task, watch};
 use crate::client::ClientConfig;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
+use crate::figures::BrokerFigures;
 use crate::limits::Limits;
 use crate::net::Connector;
 use crate::proto::ErrorCode;
@@ -224,6 +225,11 @@ impl Cluster {
         let _ = self.0.learn(|known| {
             Ok(known.with_leader(topic, partition, leader, epoch).unwrap_or_else(|| known.clone()))
         });
+    }
+
+    /// What happened between us and each broker.
+    pub(crate) fn figures(&self) -> Vec<BrokerFigures> {
+        self.0.lanes.figures()
     }
 
     /// Time, randomness, tasks.

@@ -35,11 +35,12 @@ pub(super) struct Shared {
     /// Rung when the writer has something to write or to watch.
     work: Notify,
     frame_limit: usize,
+    clock: Clock,
 }
 
 impl Shared {
-    pub(super) fn new(machine: Machine<Answer>, frame_limit: usize) -> Shared {
-        Shared { machine: Mutex::new(machine), work: Notify::new(), frame_limit }
+    pub(super) fn new(machine: Machine<Answer>, frame_limit: usize, clock: Clock) -> Shared {
+        Shared { machine: Mutex::new(machine), work: Notify::new(), frame_limit, clock }
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine<Answer>> {
@@ -133,7 +134,7 @@ async fn fill<B: BufMut>(
 fn deliver(shared: &Shared, frame: Bytes) -> Result<(), Error> {
     let (waiter, body, more) = {
         let mut machine = shared.machine();
-        let (waiter, body) = machine.received(frame)?;
+        let (waiter, body) = machine.received(frame, shared.clock.now())?;
         (waiter, body, machine.has_queued())
     };
     if more {

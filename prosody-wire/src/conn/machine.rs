@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -16,6 +17,7 @@ use prosody_base::Instant;
 
 use super::{Body, frame, login};
 use crate::error::{DecodeError, Error, ErrorKind};
+use crate::figures::Figures;
 use crate::proto::ApiKey;
 
 /// `W` is whoever waits for an answer.
@@ -38,6 +40,8 @@ pub(super) struct Machine<W> {
     /// Only the messages of an exchange about who we are may be written.
     held: bool,
     closed: Option<Error>,
+    /// Where it counts.
+    pub(super) figures: Arc<Figures>,
 }
 
 #[derive(Debug)]
@@ -45,6 +49,8 @@ struct Queued<W> {
     call: Call,
     body: Body,
     waiter: W,
+    /// Lasts until the answer is here.
+    span: tracing::Span,
 }
 
 #[derive(Debug)]
@@ -52,6 +58,8 @@ struct InFlight<W> {
     call: Call,
     correlation: i32,
     waiter: W,
+    written: Instant,
+    _span: tracing::Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +96,7 @@ impl<W> Machine<W> {
             last_used: now,
             held: false,
             closed: None,
+            figures: Arc::default(),
         }
     }
 
@@ -112,7 +121,9 @@ impl<W> Machine<W> {
         let deadline = now + timeout;
         self.earliest = Some(self.earliest.map_or(deadline, |known| known.min(deadline)));
         self.last_used = now;
-        self.queued.push_back(Queued { call: Call { api, version, deadline }, body, waiter });
+        let span =
+            tracing::debug_span!("request", api = ?api, version, peer = %self.peer, bytes = body.len());
+        self.queued.push_back(Queued { call: Call { api, version, deadline }, body, waiter, span });
         Ok(())
     }
 
@@ -124,16 +135,17 @@ impl<W> Machine<W> {
         self.throttled_until = None;
         let before = out.len();
         while self.in_flight.len() < self.in_flight_cap {
-            let Some(Queued { call, body, waiter }) = self.next() else { break };
+            let Some(Queued { call, body, waiter, span }) = self.next() else { break };
             let correlation = self.next_correlation;
             self.next_correlation = self.next_correlation.checked_add(1).unwrap_or(0);
             // Body::new bounded the length, so a head always fits; a frame without a head must not be written.
             if let Some(head) = frame::head(call.api, call.version, correlation, &self.client_id, body.len())
             {
+                self.figures.sent_bytes.add((head.len() + body.len()) as u64);
                 out.push_back(head);
                 out.extend(body.into_segments());
             }
-            self.in_flight.push_back(InFlight { call, correlation, waiter });
+            self.in_flight.push_back(InFlight { call, correlation, waiter, written: now, _span: span });
         }
         out.len() > before
     }
@@ -155,7 +167,8 @@ impl<W> Machine<W> {
     ///
     /// # Errors
     /// When it answers nothing that is open: the stream cannot be trusted any more.
-    pub(super) fn received(&mut self, mut frame: Bytes) -> Result<(W, Bytes), Error> {
+    pub(super) fn received(&mut self, mut frame: Bytes, now: Instant) -> Result<(W, Bytes), Error> {
+        self.figures.received_bytes.add((frame.len() + frame::LENGTH_BYTES) as u64);
         let got = frame
             .try_get_i32()
             .map_err(|_| self.broken(DecodeError::Body("a frame without a header".into())))?;
@@ -166,6 +179,7 @@ impl<W> Machine<W> {
         let Some(oldest) = self.in_flight.pop_front() else {
             return Err(self.broken(DecodeError::Correlation { expected, got }));
         };
+        self.figures.answered(oldest.call.api, now.saturating_duration_since(oldest.written));
         // ApiVersions answers with header v0 in every version, so that a client that guessed wrong can read it.
         if oldest.call.api.response_header_version(oldest.call.version) >= 1 {
             skip_tagged_fields(&mut frame).map_err(|cause| self.broken(cause))?;
@@ -213,7 +227,9 @@ impl<W> Machine<W> {
 
     /// Writes nothing for `duration` from now on, as the broker asked.
     pub(super) fn throttle(&mut self, now: Instant, duration: Duration) {
-        let until = now + duration.min(self.throttle_cap);
+        let duration = duration.min(self.throttle_cap);
+        self.figures.throttled(duration);
+        let until = now + duration;
         self.throttled_until = Some(self.throttled_until.map_or(until, |known| known.max(until)));
     }
 
@@ -243,6 +259,11 @@ impl<W> Machine<W> {
     pub(super) fn has_open(&self, apis: &[ApiKey]) -> bool {
         self.in_flight.iter().any(|open| apis.contains(&open.call.api))
             || self.queued.iter().any(|call| apis.contains(&call.call.api))
+    }
+
+    /// Requests that are written and not answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Whether a request waits to be written.

@@ -29,6 +29,7 @@ use prosody_base::{Clock, Doors, Instant, Task};
 use tokio::sync::oneshot;
 
 use crate::error::{DecodeError, Error, ErrorKind};
+use crate::figures::Figures;
 use crate::limits::Limits;
 use crate::net::Stream;
 use crate::proto::{ApiKey, Decodable, Encodable, Offered, Request, versions};
@@ -98,7 +99,7 @@ impl Connection {
     ) -> Result<Connection, Error> {
         let bounds = Bounds { in_flight: limits.in_flight, queued: limits.queued, throttle: limits.throttle };
         let machine = Machine::new(peer.to_owned(), client_id.to_owned(), bounds, doors.clock.now());
-        let shared = Arc::new(Shared::new(machine, limits.frame_bytes));
+        let shared = Arc::new(Shared::new(machine, limits.frame_bytes, doors.clock.clone()));
         let tasks = driver::start(&shared, stream, doors);
         let (clock, session) = (doors.clock.clone(), OnceLock::new());
         let mut handle = Handle { shared, offered: Offered::default(), clock, _tasks: tasks, session };
@@ -178,6 +179,18 @@ impl Connection {
         if !duration.is_zero() {
             self.0.shared.machine().throttle(self.0.clock.now(), duration);
         }
+    }
+
+    /// Counts there from now on.
+    pub(crate) fn count_in(&self, figures: Arc<Figures>) {
+        self.0.shared.machine().figures = figures;
+    }
+
+    /// How many requests are written and not answered, if it counts in these figures.
+    pub(crate) fn in_flight(&self, figures: &Arc<Figures>) -> Option<usize> {
+        let machine = self.0.shared.machine();
+        let open = machine.closed().is_none() && Arc::ptr_eq(&machine.figures, figures);
+        open.then(|| machine.in_flight())
     }
 
     /// Why this connection ended; `None` while it is open.

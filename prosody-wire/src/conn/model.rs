@@ -98,7 +98,7 @@ proptest! {
                 }
                 Event::Answer => {
                     if let Some((correlation, waiter)) = open.pop_front() {
-                        let (answered, body) = machine.received(response(correlation)).expect("expected");
+                        let (answered, body) = machine.received(response(correlation), now).expect("expected");
                         prop_assert_eq!(answered, waiter);
                         prop_assert_eq!(&body[..], &correlation.to_be_bytes());
                         prop_assert_eq!(ended.insert(waiter, "answered"), None);
@@ -106,7 +106,7 @@ proptest! {
                 }
                 Event::Stranger { off_by } => {
                     let expected = open.front().map_or(-1, |oldest| oldest.0);
-                    prop_assert!(machine.received(response(expected + off_by)).is_err());
+                    prop_assert!(machine.received(response(expected + off_by), now).is_err());
                 }
                 Event::Throttle { ms } => {
                     machine.throttle(now, Duration::from_millis(ms));

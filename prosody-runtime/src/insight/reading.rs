@@ -1,0 +1,150 @@
+//! What do all metrics of one client say at this moment?
+
+use prosody_base::Distribution;
+
+use super::status::PartitionStatus;
+use super::table::{self, MetricSpec};
+use super::{Counters, Insight};
+
+/// All metrics of one client; see [`Client::metrics`](crate::Client::metrics).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Reading {
+    /// The client's number in this process, from 1.
+    pub client: u64,
+    /// Its group id; empty when it has none.
+    pub group: String,
+    /// In the order of [`METRICS`](crate::METRICS).
+    pub samples: Vec<Sample>,
+}
+
+/// One value of a metric.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Which.
+    pub metric: &'static MetricSpec,
+    /// Values of the metric's labels, in their order.
+    pub labels: Vec<String>,
+    /// The value.
+    pub value: Value,
+}
+
+/// What a sample holds.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Of a counter or a gauge.
+    Number(f64),
+    /// Of a histogram.
+    Times(Distribution),
+}
+
+/// What runs and waits in a subscription.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) running: usize,
+    pub(crate) permits: usize,
+    pub(crate) ready: usize,
+    pub(crate) retries: usize,
+    pub(crate) assigned: usize,
+}
+
+/// The samples of a client.
+pub(crate) fn samples(
+    counters: &Counters,
+    load: Load,
+    partitions: &[PartitionStatus],
+    brokers: &[prosody_wire::BrokerFigures],
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut push = |metric: &'static MetricSpec, labels: &[&str], value: Value| {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        samples.push(Sample { metric, labels, value });
+    };
+    #[allow(clippy::cast_precision_loss, reason = "Prometheus numbers are floats")]
+    let whole = |number: u64| Value::Number(number as f64);
+    let count = |number: usize| whole(number as u64);
+    let Insight {
+        handled,
+        timers_handled,
+        failed_attempts,
+        panics,
+        permanent_errors,
+        given_up,
+        routed,
+        failed_routes,
+        timeouts,
+        retries,
+        skipped_own,
+        skipped_type,
+        duplicates,
+        poison,
+        tombstones,
+        rewound,
+        skipped_finished,
+        abandoned,
+        commits,
+        failed_commits,
+        assignments,
+        lost_partitions,
+        sent,
+        failed_sends,
+    } = counters.read();
+    push(&table::MESSAGES, &["ok"], whole(handled));
+    push(&table::MESSAGES, &["given_up"], whole(given_up));
+    push(&table::MESSAGES, &["routed"], whole(routed));
+    push(&table::TIMERS, &["ok"], whole(timers_handled));
+    push(&table::ATTEMPTS_FAILED, &["transient"], whole(failed_attempts));
+    push(&table::ATTEMPTS_FAILED, &["permanent"], whole(permanent_errors));
+    push(&table::PANICS, &[], whole(panics));
+    push(&table::TIMEOUTS, &[], whole(timeouts));
+    push(&table::ABANDONED, &[], whole(abandoned));
+    push(&table::RETRIES, &[], whole(retries));
+    push(&table::HANDLER_TIME, &[], Value::Times(counters.handler_time.read()));
+    push(&table::SKIPPED, &["own"], whole(skipped_own));
+    push(&table::SKIPPED, &["type"], whole(skipped_type));
+    push(&table::SKIPPED, &["finished"], whole(skipped_finished));
+    push(&table::SKIPPED, &["seen"], whole(rewound));
+    push(&table::DEDUP_HITS, &[], whole(duplicates));
+    push(&table::POISON, &[], whole(poison));
+    push(&table::TOMBSTONES, &[], whole(tombstones));
+    push(&table::FAILURE_WRITES, &["ok"], whole(routed));
+    push(&table::FAILURE_WRITES, &["failed"], whole(failed_routes));
+    push(&table::PERMITS_USED, &[], count(load.running));
+    push(&table::PERMITS, &[], count(load.permits));
+    push(&table::READY, &[], count(load.ready));
+    push(&table::RETRIES_WAITING, &[], count(load.retries));
+    push(&table::ASSIGNED, &[], count(load.assigned));
+    for status in partitions {
+        let number = status.partition.to_string();
+        let labels = [&*status.topic, number.as_str()];
+        if let Some(lag) = status.lag().and_then(|lag| u64::try_from(lag).ok()) {
+            push(&table::LAG, &labels, whole(lag));
+        }
+        push(&table::UNFINISHED, &labels, count(status.unfinished));
+        push(&table::IN_PROGRESS, &labels, count(status.in_progress));
+        push(&table::STANDING, &labels, Value::Number(status.standing.as_secs_f64()));
+        push(&table::STALLED, &labels, count(usize::from(status.stalled)));
+    }
+    push(&table::REBALANCES, &[], whole(assignments));
+    push(&table::LOST, &[], whole(lost_partitions));
+    push(&table::COMMITS, &["ok"], whole(commits));
+    push(&table::COMMITS, &["failed"], whole(failed_commits));
+    push(&table::SENT, &["ok"], whole(sent));
+    push(&table::SENT, &["failed"], whole(failed_sends));
+    for broker in brokers {
+        let address = broker.address.as_str();
+        for (request, times) in
+            [("produce", &broker.produce), ("fetch", &broker.fetch), ("other", &broker.other)]
+        {
+            push(&table::BROKER_TIME, &[address, request], Value::Times(times.clone()));
+        }
+        push(&table::BROKER_IN_FLIGHT, &[address], count(broker.in_flight));
+        push(&table::BROKER_BYTES, &[address, "sent"], whole(broker.sent_bytes));
+        push(&table::BROKER_BYTES, &[address, "received"], whole(broker.received_bytes));
+        push(&table::BROKER_CONNECTS, &[address, "ok"], whole(broker.connects));
+        push(&table::BROKER_CONNECTS, &[address, "failed"], whole(broker.failed_connects));
+        push(&table::BROKER_THROTTLED, &[address], Value::Number(broker.throttled.as_secs_f64()));
+    }
+    samples
+}
