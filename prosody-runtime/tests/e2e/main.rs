@@ -22,5 +22,6 @@ mod lifecycle;
 mod modes;
 mod security;
 mod shutdown;
+mod stories;
 mod threads;
 mod world;
