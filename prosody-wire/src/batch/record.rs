@@ -203,6 +203,80 @@ impl Record {
     pub fn headers(&self) -> Headers<'_> {
         self.span.headers(&self.data)
     }
+
+    /// A record of these parts, in memory of its own. `headers` are what [`RecordView::raw_headers`] returned.
+    #[must_use]
+    pub fn of_parts(
+        (offset, timestamp): (i64, i64),
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        (headers, header_count): (&[u8], u32),
+    ) -> Record {
+        let data = Bytes::from([key.unwrap_or_default(), value.unwrap_or_default(), headers].concat());
+        let mut end = 0u32;
+        let mut next = |part: Option<&[u8]>| match part {
+            Some(part) => {
+                let start = end;
+                end = end.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+                Span { start, end }
+            }
+            None => Span::NULL,
+        };
+        let (key, value, headers) = (next(key), next(value), next(Some(headers)));
+        Record { data, span: RecordSpan { offset, timestamp, key, value, headers, header_count } }
+    }
+
+    /// The same record without the rest of its batch: what is kept for long must not keep a thousand others alive.
+    #[must_use]
+    pub fn copied(&self) -> Record {
+        let headers = self.span.headers.get(&self.data).unwrap_or_default();
+        let span = (self.offset(), self.timestamp());
+        Record::of_parts(span, self.key(), self.value(), (headers, self.span.header_count))
+    }
+
+    /// The record as its batch lends it.
+    #[must_use]
+    pub fn view(&self) -> RecordView<'_> {
+        let headers = self.span.headers.get(&self.data).unwrap_or_default();
+        let header_count = self.span.header_count;
+        let fields = Fields { key: self.key(), value: self.value(), headers, header_count };
+        RecordView { data: &self.data, offset: self.offset(), timestamp: self.timestamp(), fields }
+    }
+
+    /// The bytes it keeps alive: those of its whole batch, or of a copy.
+    #[must_use]
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_says_what_the_record_says_and_keeps_nothing_else() {
+        for (key, value) in [
+            (None, None),
+            (Some(&b"k"[..]), None),
+            (None, Some(&b""[..])),
+            (Some(&b""[..]), Some(&b"value"[..])),
+        ] {
+            // One header "h" = null.
+            let headers: &[u8] = &[2, b'h', 1];
+            let record = Record::of_parts((7, 1_000), key, value, (headers, 1));
+            for record in [record.copied(), record.view().to_record(), record] {
+                assert_eq!((record.offset(), record.timestamp()), (7, 1_000));
+                assert_eq!((record.key(), record.value()), (key, value));
+                let all: Vec<_> = record.headers().collect();
+                assert_eq!(all, [HeaderView { key: b"h", value: None }]);
+                assert_eq!(
+                    record.data().len(),
+                    key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + 3
+                );
+            }
+        }
+    }
 }
 
 /// The headers of one record: an ordered multimap. Decoded while iterating; nothing is allocated.

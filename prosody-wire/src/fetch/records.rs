@@ -107,7 +107,7 @@ impl RecordReader {
         let doing = format!("reading {} at offset {}", run.partition, run.first);
         // What asked for too little raises it for the attempts behind it.
         let max_bytes = AtomicUsize::new(run.max_bytes);
-        let attempt = |attempt: Attempt| self.attempt(run, &max_bytes, attempt.timeout, deadline);
+        let attempt = |_: Attempt| self.attempt(run, &max_bytes, deadline);
         self.cluster.attempts(&doing, deadline, attempt).await
     }
 
@@ -115,15 +115,14 @@ impl RecordReader {
         &self,
         run: &RunRequest,
         max_bytes: &AtomicUsize,
-        timeout: Duration,
         deadline: Instant,
     ) -> Result<RunAnswer, Error> {
         let topic = self.cluster.topic(&run.partition.topic, deadline).await?;
         if let Some(other) = other_topic(run, &topic) {
-            return self.prove_recreated(run, other, timeout, deadline).await;
+            return self.prove_recreated(run, other, deadline).await;
         }
         let leader = leader(run, &topic)?;
-        let data = self.fetch(run, leader, topic.id, max_bytes.load(Ordering::Relaxed), timeout).await?;
+        let data = self.fetch(run, leader, topic.id, max_bytes.load(Ordering::Relaxed)).await?;
         if data.error == ErrorCode::OFFSET_OUT_OF_RANGE {
             if sabotaged("gone-proof") {
                 return Ok(all_gone(run, run.last, Gone::NoRecord));
@@ -159,7 +158,6 @@ impl RecordReader {
         (leader, leader_epoch): (BrokerId, LeaderEpoch),
         topic_id: Option<TopicId>,
         max_bytes: usize,
-        timeout: Duration,
     ) -> Result<PartitionData, Error> {
         let connection = self.cluster.short(leader).await?;
         let spoken = connection.require(ApiKey::Fetch)?;
@@ -169,6 +167,8 @@ impl RecordReader {
         let params = Params { offset: run.first, leader_epoch, last_epoch: -1, max_bytes };
         let ask = Ask { max_wait: Duration::ZERO, max_bytes, isolation: self.isolation };
         let request = wire::request(version, ask, &sessionless(vec![(key, params)]));
+        // A call that times out ends its connection and whatever else is under way there, so a short deadline is no timeout.
+        let timeout = self.cluster.limits().request_timeout;
         let body = connection.call_raw(ApiKey::Fetch, version, request, timeout).await?;
         let answer = wire::response(version, &body).map_err(|why| {
             connection.close("a Fetch response could not be read");
@@ -200,6 +200,7 @@ impl RecordReader {
     ) -> Result<RunAnswer, Error> {
         let topic = self.fresh(run, deadline).await?;
         let (leader, leader_epoch) = leader(run, &topic)?;
+        let asking = |leader: BrokerId| format!("ListOffsets to broker {leader}");
         let pending = |why: String| Err(Error::new(asking(leader), ErrorKind::Pending(why)));
         if topic.id != asked {
             return pending("the topic was created again meanwhile".to_owned());
@@ -226,7 +227,6 @@ impl RecordReader {
         &self,
         run: &RunRequest,
         other: TopicId,
-        timeout: Duration,
         deadline: Instant,
     ) -> Result<RunAnswer, Error> {
         let topic = self.fresh(run, deadline).await?;
@@ -236,7 +236,7 @@ impl RecordReader {
         }
         // Leader epochs begin anew with the topic.
         let leader = leader(&RunRequest { leader_epoch: -1, ..run.clone() }, &topic)?;
-        let data = self.fetch(run, leader, Some(other), run.max_bytes, timeout).await?;
+        let data = self.fetch(run, leader, Some(other), run.max_bytes).await?;
         match data.error {
             ErrorCode::NONE | ErrorCode::OFFSET_OUT_OF_RANGE => {
                 Ok(all_gone(run, run.last, Gone::Recreated(other)))
