@@ -58,6 +58,7 @@
 //! | `partition/` | which records of a partition may run, and what is finished? |
 //! | `schedule/`, `worker.rs` | which event runs next, and on what? |
 //! | `pipeline/` | what happens to a message, in which order? |
+//! | `loader/` | what is in a record that was set aside? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
 //! | `mock.rs`, `insight/`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
@@ -70,6 +71,8 @@ mod error;
 mod handler;
 mod insight;
 mod json;
+#[cfg_attr(not(test), allow(dead_code, reason = "deferral reads through it"))]
+mod loader;
 mod message;
 mod mock;
 mod partition;

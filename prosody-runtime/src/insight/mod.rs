@@ -79,6 +79,16 @@ counters! {
     assignments,
     /// Partitions lost without notice.
     lost_partitions,
+    /// Records that were set aside, needed again and still in memory.
+    reload_hits,
+    /// Records that were set aside and read from Kafka again.
+    reloads,
+    /// Records that were set aside and are not in Kafka any more.
+    reloads_gone,
+    /// Records that could not be read again in time.
+    reloads_failed,
+    /// Fetches for those records; one can bring many.
+    reload_fetches,
     /// Messages sent and acknowledged.
     sent,
     /// Sends that failed.

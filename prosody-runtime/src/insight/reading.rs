@@ -87,6 +87,11 @@ pub(crate) fn samples(
         failed_commits,
         assignments,
         lost_partitions,
+        reload_hits,
+        reloads,
+        reloads_gone,
+        reloads_failed,
+        reload_fetches,
         sent,
         failed_sends,
     } = counters.read();
@@ -110,6 +115,11 @@ pub(crate) fn samples(
     push(&table::TOMBSTONES, &[], whole(tombstones));
     push(&table::FAILURE_WRITES, &["ok"], whole(routed));
     push(&table::FAILURE_WRITES, &["failed"], whole(failed_routes));
+    push(&table::RELOADS, &["memory"], whole(reload_hits));
+    push(&table::RELOADS, &["kafka"], whole(reloads));
+    push(&table::RELOADS, &["gone"], whole(reloads_gone));
+    push(&table::RELOADS, &["failed"], whole(reloads_failed));
+    push(&table::RELOAD_FETCHES, &[], whole(reload_fetches));
     push(&table::PERMITS_USED, &[], count(load.running));
     push(&table::PERMITS, &[], count(load.permits));
     push(&table::READY, &[], count(load.ready));

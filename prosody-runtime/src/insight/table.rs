@@ -81,6 +81,12 @@ metrics! {
     FAILURE_WRITES = Counter "prosody_failure_topic_writes_total" in "records" by ["result"],
         "Writes to the failure topic: `ok`, or `failed` and tried again.",
         "any rate of `ok` (somebody must look at them); `failed` for minutes (keys wait)";
+    RELOADS = Counter "prosody_reloads_total" in "records" by ["result"],
+        "Records that were set aside and needed again: from `memory`, from `kafka`, `gone` (no longer in Kafka) or `failed` (not read within `LoaderSeekTimeout`; tried again).",
+        "any `gone`: retention is shorter than what waits; a lasting rate of `failed`";
+    RELOAD_FETCHES = Counter "prosody_reload_fetches_total" in "requests" by [],
+        "Fetches for those records. One fetch can bring many.",
+        "";
     PERMITS_USED = Gauge "prosody_permits_in_use" in "permits" by [],
         "Permits taken by running handlers, abandoned ones included.",
         "equal to `prosody_permits` for long while `prosody_ready` grows: raise `MaxConcurrency` or add instances";
