@@ -57,6 +57,7 @@
 //! | `consumer/` | how does a subscription begin, share partitions, commit and end? |
 //! | `partition/` | which records of a partition may run, and what is finished? |
 //! | `schedule/`, `worker.rs` | which event runs next, and on what? |
+//! | `timers/` | which timers of a partition are due, and who brings them to their keys? |
 //! | `pipeline/` | what happens to a message, in which order? |
 //! | `loader/` | what is in a record that was set aside? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
@@ -78,6 +79,8 @@ mod mock;
 mod partition;
 mod pipeline;
 mod schedule;
+#[allow(dead_code, unused_imports, reason = "the partition comes next")]
+mod timers;
 mod worker;
 
 pub use admin::Admin;

@@ -1,0 +1,274 @@
+//! Who asks the store for a partition's timers, and tries again when it fails?
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::{Clock, Doors, Rng};
+use prosody_state::{KeyBatch, KeyImage, KeyStore, SegmentId, SegmentRow, StoreError, Time, Writer};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::index::{DueTimer, Index, Limits, Step, TimerEnd};
+
+/// Longest wait for the answer to a statement.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Waits between attempts at a statement that failed.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// How often it is looked at what is to be read and trimmed.
+const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// Longest sleep until a timer is due: the wall clock may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
+/// Whose timers these are.
+pub(crate) struct TimersConfig {
+    pub(crate) segment: SegmentId,
+    /// This assignment.
+    pub(crate) writer: Writer,
+    /// Timers of handlers that may be out at once, and as many retries.
+    pub(crate) max_uncommitted: usize,
+    /// What the store said when the segment was acquired.
+    pub(crate) row: SegmentRow,
+}
+
+/// The partition is being given up: nothing is put any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Draining;
+
+/// How it goes, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimersHealth {
+    /// Timers that are due: out, or waiting for room.
+    pub(crate) due: usize,
+    /// Timers kept in mind.
+    pub(crate) resident: usize,
+    /// When the first one that waits for room was due.
+    pub(crate) oldest_due: Option<Time>,
+    /// Why the store cannot be used just now.
+    pub(crate) store_error: Option<String>,
+}
+
+/// The timers of one assigned partition.
+pub(crate) struct Timers {
+    store: Arc<dyn KeyStore>,
+    segment: SegmentId,
+    clock: Clock,
+    rng: Rng,
+    index: Mutex<Index>,
+    error: Mutex<Option<String>>,
+    /// Something may be due.
+    due: Notify,
+    /// Something may be to be read, deleted or trimmed.
+    keep: Notify,
+    drained: Notify,
+}
+
+impl Timers {
+    pub(crate) fn new(store: Arc<dyn KeyStore>, doors: &Doors, config: TimersConfig) -> Arc<Timers> {
+        Timers::with_limits(store, doors, config, Limits::default())
+    }
+
+    pub(super) fn with_limits(
+        store: Arc<dyn KeyStore>,
+        doors: &Doors,
+        config: TimersConfig,
+        limits: Limits,
+    ) -> Arc<Timers> {
+        let TimersConfig { segment, writer, max_uncommitted, row } = config;
+        Arc::new(Timers {
+            store,
+            segment,
+            clock: doors.clock.clone(),
+            rng: doors.rng.fork(),
+            index: Mutex::new(Index::new(row, writer, max_uncommitted, limits)),
+            error: Mutex::new(None),
+            due: Notify::new(),
+            keep: Notify::new(),
+            drained: Notify::new(),
+        })
+    }
+
+    /// Offers timers when their second has begun, and keeps the index read ahead and trimmed, until
+    /// [`drain`](Timers::drain). `offer` puts a timer in its key's queue; `false` means that nothing starts any more.
+    pub(crate) async fn drive(self: Arc<Self>, offer: impl Fn(DueTimer) -> bool + Send) {
+        tokio::select! {
+            biased;
+            () = self.hand_out(offer) => {}
+            () = self.keep() => {}
+        }
+    }
+
+    /// A key's record came from the store: its timers that are not kept in mind yet are taken up.
+    pub(crate) fn loaded(&self, key: &Bytes, image: &KeyImage) {
+        if !image.timers.is_empty() {
+            self.lock().loaded(key, image);
+            self.changed();
+        }
+    }
+
+    /// Before a batch is committed: chooses the slabs of its new timers and writes their rows, however long it takes.
+    ///
+    /// # Errors
+    /// [`Draining`] when the store fails while the partition is being given up. The batch must not be committed then.
+    pub(crate) async fn prepare(&self, key: &Bytes, batch: &mut KeyBatch) -> Result<(), Draining> {
+        if batch.put_timers.is_empty() {
+            return Ok(());
+        }
+        let rows = self.lock().place(key, batch, self.clock.unix_millis());
+        let put = self.retried("scheduling timers", || self.store.slab_put(self.segment, &rows)).await;
+        put.ok_or(Draining)
+    }
+
+    /// A batch is there.
+    pub(crate) fn applied(&self, key: &Bytes, batch: &KeyBatch) {
+        if !batch.put_timers.is_empty() || !batch.delete_timers.is_empty() {
+            self.lock().applied(key, batch);
+            self.changed();
+        }
+    }
+
+    /// A batch cannot be applied any more, and this is what was found instead.
+    pub(crate) fn lost(&self, key: &Bytes, batch: &KeyBatch, found: &KeyImage) {
+        self.lock().lost(key, batch, found);
+        self.changed();
+    }
+
+    /// An offered timer has ended.
+    pub(crate) fn ended(&self, timer: &DueTimer, end: TimerEnd) {
+        self.lock().ended(timer, end);
+        self.changed();
+    }
+
+    /// Nothing is offered, read or trimmed from here on, and what fails is not tried again.
+    pub(crate) fn drain(&self) {
+        self.lock().drain();
+        self.changed();
+        self.drained.notify_waiters();
+    }
+
+    /// How it goes.
+    pub(crate) fn health(&self) -> TimersHealth {
+        let (resident, due, oldest_due) = self.lock().sizes(self.clock.unix_millis());
+        TimersHealth { due, resident, oldest_due, store_error: self.error().clone() }
+    }
+
+    async fn hand_out(&self, offer: impl Fn(DueTimer) -> bool) {
+        loop {
+            let next = loop {
+                let now = self.clock.unix_millis();
+                let due = self.lock().offer(now);
+                match due {
+                    // Without the lock: the partition has one of its own.
+                    Some(timer) if offer(timer.clone()) => {}
+                    Some(timer) => self.lock().ended(&timer, TimerEnd::Kept),
+                    None => break self.lock().next_due(),
+                }
+            };
+            if self.lock().is_draining() {
+                return;
+            }
+            let sleep = async {
+                match next {
+                    Some(time) => {
+                        let wait = time.unix_millis().saturating_sub(self.clock.unix_millis());
+                        let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(0));
+                        self.clock.sleep(wait.min(LONGEST_SLEEP)).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.due.notified() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    async fn keep(&self) {
+        loop {
+            let step = {
+                let mut index = self.lock();
+                if index.is_draining() {
+                    return;
+                }
+                index.next_step(self.clock.unix_millis())
+            };
+            match step {
+                Some(Step::Read { after, until, limit }) => {
+                    let read = || self.store.slab_load(self.segment, &after, until, limit);
+                    let rows = self.retried("reading timers", read).await;
+                    self.lock().read(rows, until, limit);
+                    self.due.notify_one();
+                }
+                Some(Step::Delete(rows)) => {
+                    // Best effort: a row that stays is void, and goes with its slab.
+                    let deadline = self.clock.now() + STATEMENT_TIMEOUT;
+                    let _ = self.clock.until(deadline, self.store.slab_delete(self.segment, &rows)).await;
+                }
+                Some(Step::Trim(watermark)) => {
+                    let trim = || self.store.slab_trim(self.segment, watermark);
+                    let _ = self.retried("trimming timers", trim).await;
+                }
+                None => {
+                    tokio::select! {
+                        biased;
+                        () = self.keep.notified() => {}
+                        () = self.clock.sleep(KEEP_EVERY) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a statement until it succeeds; `None` when it failed and the partition is being given up.
+    async fn retried<F, T>(&self, doing: &str, statement: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut attempt = 0;
+        loop {
+            let mut drained = std::pin::pin!(self.drained.notified());
+            drained.as_mut().enable();
+            let deadline = self.clock.now() + STATEMENT_TIMEOUT;
+            let why = match self.clock.until(deadline, statement()).await {
+                Ok(Ok(result)) => {
+                    if self.error().take().is_some() {
+                        info!(segment = %self.segment, "{doing} works again");
+                    }
+                    return Some(result);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {STATEMENT_TIMEOUT:?}"),
+            };
+            if attempt == 0 {
+                warn!(segment = %self.segment, "{doing} failed and is tried again until it works: {why}");
+            }
+            *self.error() = Some(format!("{doing}: {why}"));
+            if self.lock().is_draining() {
+                return None;
+            }
+            let wait = self.rng.backoff(BACKOFF.0, BACKOFF.1, attempt);
+            attempt = attempt.saturating_add(1);
+            tokio::select! {
+                biased;
+                () = drained => {}
+                () = self.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    fn changed(&self) {
+        self.due.notify_one();
+        self.keep.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self) -> MutexGuard<'_, Option<String>> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

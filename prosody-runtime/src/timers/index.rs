@@ -1,0 +1,451 @@
+//! Which rows of the timers' index are kept in mind, which one is due, what is read and trimmed next? *Pure.*
+//!
+//! ```text
+//!            watermark            cursor                       now + LOOK_AHEAD
+//!   trimmed ────┼── resident rows ───┼── only in the store ─────────┼──▶ slabs
+//! ```
+//!
+//! At or before the cursor every live row is resident, or its batch tells us: see [`Index::applied`] and
+//! [`Index::loaded`]. So nothing before it is ever read twice, and the store is never asked for what is far away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_state::{
+    KeyBatch, KeyImage, SegmentRow, SlabPosition, SlabRow, Time, TimerId, TimerKind, Writer,
+};
+
+/// Rows are read this long before they are due.
+const LOOK_AHEAD: Duration = Duration::from_secs(600);
+/// A slab is trimmed this long after its end.
+const TRIM_AFTER: Duration = Duration::from_secs(600);
+/// Rows that wait to be deleted. What comes on top stays until its slab is trimmed.
+const MAX_DOOMED: usize = 10_000;
+
+/// What bounds memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most rows kept in mind; the others stay in the store.
+    pub(super) resident: usize,
+    /// Most rows of one read or delete.
+    pub(super) page: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { resident: 100_000, page: 1_000 }
+    }
+}
+
+/// A timer that is due. Whether its key still has it is known at the head of the key's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DueTimer {
+    pub(crate) key: Bytes,
+    pub(crate) id: TimerId,
+    pub(crate) nonce: u64,
+    /// Where its row is.
+    pub(crate) slab: u32,
+    /// Who put the row there.
+    pub(crate) writer: Writer,
+}
+
+impl DueTimer {
+    fn at(&self) -> SlabPosition {
+        SlabPosition { slab: self.slab, id: self.id, key: self.key.clone(), nonce: self.nonce }
+    }
+}
+
+/// How a timer that was offered has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimerEnd {
+    /// A batch that deletes or replaces it was applied.
+    Fired,
+    /// Its key does not have it, and nobody can still commit the batch that would have put it.
+    Void,
+    /// It stays in the store, for the next owner.
+    Kept,
+}
+
+/// What the store is asked for next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Read { after: SlabPosition, until: u32, limit: usize },
+    Delete(Vec<SlabPosition>),
+    Trim(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    /// It was offered; `true` once a batch has deleted it.
+    Out(bool),
+    Kept,
+}
+
+#[derive(Debug)]
+struct Resident {
+    writer: Writer,
+    state: State,
+}
+
+/// Whether a page is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    No,
+    /// Rows that came since may be missing in it.
+    Yes,
+    /// A row was let go since, and may be missing in it.
+    InVain,
+}
+
+/// What may be out at once: retries must not starve the timers of handlers, nor these the retries.
+#[derive(Debug, Default)]
+struct Lane {
+    waiting: BTreeSet<(Time, SlabPosition)>,
+    out: usize,
+}
+
+/// The timers of one partition that are due soon.
+#[derive(Debug)]
+pub(super) struct Index {
+    writer: Writer,
+    slab_seconds: u32,
+    limits: Limits,
+    /// Timers of each lane that may be out at once.
+    budget: usize,
+    residents: BTreeMap<SlabPosition, Resident>,
+    lanes: [Lane; 2],
+    cursor: SlabPosition,
+    reading: Reading,
+    /// Nothing is put before this slab.
+    watermark: u32,
+    /// Rows of batches whose end is not known, by slab.
+    unsettled: BTreeMap<u32, usize>,
+    doomed: Vec<SlabPosition>,
+    draining: bool,
+}
+
+impl Index {
+    pub(super) fn new(row: SegmentRow, writer: Writer, budget: usize, limits: Limits) -> Index {
+        Index {
+            writer,
+            slab_seconds: row.slab_seconds.max(1),
+            limits,
+            budget: budget.max(1),
+            residents: BTreeMap::new(),
+            lanes: [Lane::default(), Lane::default()],
+            cursor: SlabPosition::start_of(row.watermark),
+            reading: Reading::No,
+            watermark: row.watermark,
+            unsettled: BTreeMap::new(),
+            doomed: Vec::new(),
+            draining: false,
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Chooses the slabs of a batch's new timers; their rows come next. Never one that may have been trimmed.
+    pub(super) fn place(&mut self, key: &Bytes, batch: &mut KeyBatch, now: i64) -> Vec<SlabRow> {
+        let earliest = Time::floor(now).slab(self.slab_seconds).max(self.watermark);
+        let rows = batch.put_timers.iter_mut().map(|put| {
+            put.facts.slab = put.id.time.slab(self.slab_seconds).max(earliest);
+            *self.unsettled.entry(put.facts.slab).or_default() += 1;
+            let at =
+                SlabPosition { slab: put.facts.slab, id: put.id, key: key.clone(), nonce: put.facts.nonce };
+            SlabRow { at, writer: self.writer, trace: put.facts.trace.clone() }
+        });
+        rows.collect()
+    }
+
+    /// A batch whose rows were placed is there.
+    pub(super) fn applied(&mut self, key: &Bytes, batch: &KeyBatch) {
+        for gone in &batch.delete_timers {
+            let at = SlabPosition { slab: gone.slab, id: gone.id, key: key.clone(), nonce: gone.nonce };
+            match self.residents.get_mut(&at).map(|resident| &mut resident.state) {
+                Some(State::Out(deleted)) => *deleted = true,
+                Some(_) => self.forget(&at),
+                None => {}
+            }
+            self.doom(at);
+        }
+        for at in self.settle(key, batch) {
+            self.take_up(at, self.writer);
+        }
+        self.evict();
+    }
+
+    /// A batch whose rows were placed cannot be applied any more, and this is what is there. It may have been applied
+    /// without an answer, before another writer came.
+    pub(super) fn lost(&mut self, key: &Bytes, batch: &KeyBatch, found: &KeyImage) {
+        for at in self.settle(key, batch) {
+            if !found.holds(at.id, at.nonce) {
+                self.doom(at);
+            }
+        }
+        self.loaded(key, found);
+    }
+
+    /// A key's record came from the store. A former owner may have put timers where we had already read.
+    pub(super) fn loaded(&mut self, key: &Bytes, image: &KeyImage) {
+        for (id, facts) in &image.timers {
+            // As if it were ours: its batch has ended, so nobody can commit it once more.
+            let at = SlabPosition { slab: facts.slab, id: *id, key: key.clone(), nonce: facts.nonce };
+            self.take_up(at, self.writer);
+        }
+        self.evict();
+    }
+
+    /// The next timer that is due and has room; it is out from here on.
+    pub(super) fn offer(&mut self, now: i64) -> Option<DueTimer> {
+        if self.draining {
+            return None;
+        }
+        let first =
+            |lane: &Lane| lane.waiting.first().filter(|_| lane.out < self.budget).map(|first| first.0);
+        let times = self.lanes.each_ref().map(first);
+        let [application, retries] = times.map(|time| time.filter(|time| time.is_due(now)));
+        let chosen = match (application, retries) {
+            (None, None) => return None,
+            (Some(application), Some(retry)) => usize::from(retry < application),
+            (application, _) => usize::from(application.is_none()),
+        };
+        let lane = self.lanes.get_mut(chosen)?;
+        let (_, at) = lane.waiting.pop_first()?;
+        lane.out += 1;
+        let resident = self.residents.get_mut(&at)?;
+        resident.state = State::Out(false);
+        Some(DueTimer { key: at.key, id: at.id, nonce: at.nonce, slab: at.slab, writer: resident.writer })
+    }
+
+    /// A timer that was out has ended.
+    pub(super) fn ended(&mut self, timer: &DueTimer, end: TimerEnd) {
+        let at = timer.at();
+        let Some(resident) = self.residents.get_mut(&at) else { return };
+        let State::Out(deleted) = resident.state else { return };
+        resident.state = State::Kept;
+        self.lane(timer.id).out -= 1;
+        if end != TimerEnd::Kept {
+            self.residents.remove(&at);
+            if !deleted {
+                self.doom(at);
+            }
+        }
+    }
+
+    /// When [`offer`](Index::offer) has something next, unless something happens before.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        let with_room = self.lanes.iter().filter(|lane| lane.out < self.budget);
+        with_room.filter_map(|lane| lane.waiting.first().map(|first| first.0)).min()
+    }
+
+    /// What the store is asked for now.
+    pub(super) fn next_step(&mut self, now: i64) -> Option<Step> {
+        if self.draining {
+            return None;
+        }
+        let until = Time::after(now, LOOK_AHEAD).slab(self.slab_seconds);
+        let room = self.limits.resident.saturating_sub(self.residents.len());
+        let is_behind = self.cursor < SlabPosition::start_of(until.saturating_add(1));
+        if is_behind && until >= self.cursor.slab && room >= self.limits.page {
+            self.reading = Reading::Yes;
+            return Some(Step::Read { after: self.cursor.clone(), until, limit: self.limits.page });
+        }
+        if !self.doomed.is_empty() {
+            let from = self.doomed.len().saturating_sub(self.limits.page);
+            return Some(Step::Delete(self.doomed.split_off(from)));
+        }
+        let finished = self.finished(now);
+        (finished > self.watermark).then(|| {
+            // Before it is asked for: an answer may be lost, and nothing may be put behind what was trimmed.
+            self.watermark = finished;
+            Step::Trim(finished)
+        })
+    }
+
+    /// What was read: rows in order, fewer than asked for when there are no more until the end of slab `until`. `None`
+    /// when the store did not say; the read comes again.
+    pub(super) fn read(&mut self, rows: Option<Vec<SlabRow>>, until: u32, limit: usize) {
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
+        let Some(rows) = rows.filter(|_| reading == Reading::Yes) else { return };
+        let end = rows.last().filter(|_| rows.len() >= limit).map(|row| row.at.clone());
+        self.cursor = end.unwrap_or_else(|| SlabPosition::start_of(until.saturating_add(1)));
+        for row in rows {
+            self.take_up(row.at, row.writer);
+        }
+        // What came meanwhile and lies behind will be read later.
+        let behind = (Bound::Excluded(self.cursor.clone()), Bound::Unbounded);
+        let late = self.residents.range(behind).filter(|(_, resident)| resident.state == State::Waiting);
+        let late: Vec<SlabPosition> = late.map(|(at, _)| at.clone()).collect();
+        late.iter().for_each(|at| self.forget(at));
+        self.evict();
+    }
+
+    /// Residents, those of them that are due, and when the first of them was due.
+    pub(super) fn sizes(&self, now: i64) -> (usize, usize, Option<Time>) {
+        let due =
+            |lane: &Lane| lane.waiting.iter().take_while(|(time, _)| time.is_due(now)).count() + lane.out;
+        let oldest = self.lanes.iter().filter_map(|lane| lane.waiting.first()).map(|first| first.0).min();
+        let due = self.lanes.iter().map(due).sum();
+        (self.residents.len(), due, oldest.filter(|time| time.is_due(now)))
+    }
+
+    /// Every slab before this one is over and empty.
+    fn finished(&self, now: i64) -> u32 {
+        let over = now.saturating_sub(i64::try_from(TRIM_AFTER.as_millis()).unwrap_or(i64::MAX));
+        let over = Time::floor(over).slab(self.slab_seconds);
+        let resident = self.residents.keys().next().map_or(u32::MAX, |at| at.slab);
+        let unsettled = self.unsettled.keys().next().copied().unwrap_or(u32::MAX);
+        over.min(resident).min(unsettled).min(self.cursor.slab)
+    }
+
+    /// Keeps a row in mind, unless it will be read or is known.
+    fn take_up(&mut self, at: SlabPosition, writer: Writer) {
+        if (at > self.cursor && self.reading == Reading::No) || self.residents.contains_key(&at) {
+            return;
+        }
+        self.lane(at.id).waiting.insert((at.id.time, at.clone()));
+        self.residents.insert(at, Resident { writer, state: State::Waiting });
+    }
+
+    /// Lets go of rows at the end until the others have room. Reading goes on before them.
+    fn evict(&mut self) {
+        while self.residents.len() > self.limits.resident {
+            let waiting = self.residents.iter().rev().find(|(_, resident)| resident.state == State::Waiting);
+            let Some(at) = waiting.map(|(at, _)| at.clone()) else { return };
+            self.forget(&at);
+            let before = self.residents.range(..&at).next_back().map(|(at, _)| at.clone());
+            let before = before.unwrap_or_else(|| SlabPosition::start_of(at.slab));
+            if before < self.cursor {
+                self.cursor = before;
+            }
+            if self.reading == Reading::Yes {
+                self.reading = Reading::InVain;
+            }
+        }
+    }
+
+    /// The rows of a batch that has ended.
+    fn settle(&mut self, key: &Bytes, batch: &KeyBatch) -> Vec<SlabPosition> {
+        let rows = batch.put_timers.iter().map(|put| {
+            let slab = put.facts.slab;
+            if let Some(count) = self.unsettled.get_mut(&slab) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.unsettled.remove(&slab);
+                }
+            }
+            SlabPosition { slab, id: put.id, key: key.clone(), nonce: put.facts.nonce }
+        });
+        rows.collect()
+    }
+
+    fn forget(&mut self, at: &SlabPosition) {
+        self.residents.remove(at);
+        self.lane(at.id).waiting.remove(&(at.id.time, at.clone()));
+    }
+
+    fn doom(&mut self, at: SlabPosition) {
+        if self.doomed.len() < MAX_DOOMED {
+            self.doomed.push(at);
+        }
+    }
+
+    fn lane(&mut self, id: TimerId) -> &mut Lane {
+        let [application, retries] = &mut self.lanes;
+        if id.kind == TimerKind::Application { application } else { retries }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prosody_state::{PutTimer, TimerFacts};
+
+    const LIMITS: Limits = Limits { resident: 2, page: 1 };
+
+    fn index() -> Index {
+        let row = SegmentRow { marked: true, topic: [0; 16], partitions: 1, slab_seconds: 100, watermark: 0 };
+        Index::new(row, Writer(1), 10, LIMITS)
+    }
+
+    fn put(index: &mut Index, seconds: u32, now: i64) -> (KeyBatch, Vec<SlabRow>) {
+        let facts = TimerFacts { nonce: seconds.into(), slab: 0, trace: Bytes::new() };
+        let id = TimerId::application(Time::from_seconds(seconds));
+        let mut batch = KeyBatch { put_timers: vec![PutTimer { id, facts }], ..KeyBatch::default() };
+        let rows = index.place(&Bytes::from_static(b"k"), &mut batch, now);
+        (batch, rows)
+    }
+
+    fn read_to_the_end(index: &mut Index, now: i64) {
+        while let Some(Step::Read { until, limit, .. }) = index.next_step(now) {
+            index.read(Some(Vec::new()), until, limit);
+        }
+    }
+
+    #[test]
+    fn a_slab_is_not_trimmed_while_the_end_of_a_batch_is_unknown() {
+        let (mut index, key) = (index(), Bytes::from_static(b"k"));
+        let (batch, rows) = put(&mut index, 150, 0);
+        assert_eq!(rows[0].at.slab, 1);
+        let late = 2_000_000;
+        index.reading = Reading::Yes;
+        index.read(Some(Vec::new()), 26, 1);
+        assert_eq!(index.next_step(late), Some(Step::Trim(1)), "slab 0 is over, slab 1 is in doubt");
+        assert_eq!(index.next_step(late), None);
+        index.lost(&key, &batch, &KeyImage::default());
+        assert_eq!(index.next_step(late), Some(Step::Delete(vec![rows[0].at.clone()])));
+        assert_eq!(index.next_step(late), Some(Step::Trim(14)));
+        // Whatever the clock says from now on, nothing is put where it was trimmed.
+        assert_eq!(put(&mut index, 150, 0).1[0].at.slab, 14);
+    }
+
+    #[test]
+    fn a_row_that_is_let_go_while_a_page_is_read_is_read_again() {
+        let (mut index, key) = (index(), Bytes::from_static(b"k"));
+        let batches = [30, 20, 10].map(|seconds| put(&mut index, seconds, 0));
+        let Some(Step::Read { after, until, limit }) = index.next_step(0) else { panic!("nothing to read") };
+        for (batch, _) in &batches {
+            index.applied(&key, batch);
+        }
+        assert_eq!(index.residents.len(), 2);
+        // The page was made before any of them was there.
+        index.read(Some(Vec::new()), until, limit);
+        assert!(index.cursor < batches[0].1[0].at && index.cursor == after);
+    }
+
+    #[test]
+    fn retries_and_timers_of_handlers_do_not_take_each_others_room() {
+        let mut index = index();
+        (index.budget, index.limits.resident) = (1, 100);
+        read_to_the_end(&mut index, 0);
+        let key = Bytes::from_static(b"k");
+        for seconds in [1, 2, 3] {
+            let (mut batch, _) = put(&mut index, seconds, 0);
+            index.applied(&key, &batch);
+            for put in &mut batch.put_timers {
+                put.id.kind = TimerKind::DeferredMessage;
+            }
+            index.applied(&key, &batch);
+        }
+        let out: Vec<DueTimer> = std::iter::from_fn(|| index.offer(10_000)).collect();
+        let kinds: Vec<_> = out.iter().map(|timer| (timer.id.kind, timer.id.time.seconds())).collect();
+        assert_eq!(kinds, [(TimerKind::Application, 1), (TimerKind::DeferredMessage, 1)]);
+        index.ended(&out[1], TimerEnd::Fired);
+        assert_eq!(index.offer(10_000).map(|timer| timer.id.kind), Some(TimerKind::DeferredMessage));
+        assert_eq!(index.offer(10_000), None);
+        assert_eq!(index.sizes(10_000), (5, 5, Some(Time::from_seconds(2))));
+        assert_eq!(index.sizes(2_999).1, 3, "what is out counts");
+        index.ended(&out[0], TimerEnd::Kept);
+        assert_eq!(index.offer(1_999), None);
+        assert_eq!(index.offer(2_000).map(|timer| timer.id.time.seconds()), Some(2));
+    }
+}

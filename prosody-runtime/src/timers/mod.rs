@@ -1,0 +1,17 @@
+//! Which timers of a partition are due, and who brings them to their keys?
+//!
+//! The key records say which timers there are. The index of the store says when: this folder reads it slab by slab,
+//! ahead of time, and offers each timer to the partition when its second has begun.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `index.rs` | which rows are kept in mind, which one is due, what is read and trimmed next? |
+//! | `driver.rs` | who asks the store, and tries again when it fails? |
+
+mod driver;
+mod index;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use driver::{Timers, TimersConfig};
+pub(crate) use index::{DueTimer, TimerEnd};
