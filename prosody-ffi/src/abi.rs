@@ -4,7 +4,7 @@
 //! would be undefined behaviour. A struct passed by pointer starts with its size, so that it can grow at its end.
 
 /// Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
-pub const PR_ABI_VERSION: u32 = 1;
+pub const PR_ABI_VERSION: u32 = 2;
 
 /// Done.
 pub const PR_OK: i32 = 0;
@@ -125,7 +125,14 @@ pub struct PrEvent {
     pub topic: u32,
     /// Message: partition.
     pub partition: i32,
+    /// Message, timer, cancellation: how many threads are parked in `pr_wait`. At 0 there must soon be another, because
+    /// what follows is user code, which may hold this thread for ever.
+    pub spare: u32,
 }
+
+/// Calls the handler of a message or a timer; 0 when it has succeeded, anything else when the event has ended or will end
+/// by `pr_complete`. The event's memory is valid during the call.
+pub type PrRun = extern "C" fn(event: *const PrEvent) -> i32;
 
 /// A failure. Owned by us until `pr_error_free`.
 #[repr(C)]
@@ -224,7 +231,7 @@ pub fn layout() -> Vec<u32> {
         offset_of!(PrEvent, error),
         offset_of!(PrEvent, key),
         offset_of!(PrEvent, payload),
-        offset_of!(PrEvent, partition),
+        offset_of!(PrEvent, spare),
         size_of::<PrError>(),
         offset_of!(PrError, message),
         size_of::<PrResult>(),

@@ -1,18 +1,19 @@
-//! How does an event of the runtime become a call of a .NET handler? The handler we subscribe puts it into the queue and
-//! waits for its token to be completed.
+//! How does an event of the runtime become a call of a .NET handler? Whoever polls the handler we subscribe is a thread
+//! of .NET, and calls. A handler that goes on after that ends by its token.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use prosody_runtime::{Context, ErrorClass, Handler, HandlerError, Message, Timer};
+use prosody_runtime::{Context, Crew, ErrorClass, Handler, HandlerError, Message, Timer};
 
-use crate::abi::{PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_TRANSIENT, PR_OUTCOME_UNREADABLE};
-use crate::port::{Event, Item, Outcome, Port, Running};
+use crate::abi::{PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_TRANSIENT, PR_OUTCOME_UNREADABLE, PrEvent};
+use crate::port::{Event, Item, Outcome, Port, Running, describe};
+use crate::pump::Pump;
 use crate::slots::Token;
 
-/// The handler the runtime calls: every event goes through the queue and comes back by its token.
+/// The handler the runtime calls.
 #[derive(Debug)]
 pub(crate) struct Bridge(pub(crate) Arc<Port>);
 
@@ -26,6 +27,11 @@ impl Handler for Bridge {
         let since = timer.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         self.run(context, Item::Timer { timer, seconds }).await
+    }
+
+    fn crew(&self) -> Option<Arc<dyn Crew>> {
+        let crew = Arc::clone(&self.0.crew);
+        Some(crew)
     }
 }
 
@@ -41,8 +47,8 @@ impl Bridge {
         let ended = match ended {
             Some(ended) => ended,
             None => {
-                if let Phase::Queued(token) = outcome.phase {
-                    let _ = self.0.queue.push(Event::Cancel(token));
+                if let Phase::Called(token) = outcome.phase {
+                    self.0.crew.push(Event::Cancel(token));
                 }
                 outcome.await
             }
@@ -67,7 +73,7 @@ struct Awaiting<'a> {
 
 enum Phase {
     New(Option<Running>),
-    Queued(Token),
+    Called(Token),
     Over,
 }
 
@@ -75,38 +81,43 @@ impl Future for Awaiting<'_> {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Outcome> {
-        match &mut self.phase {
-            Phase::New(running) => {
-                let Some(running) = running.take() else { return Poll::Pending };
-                let token = self.port.slots().insert(running, cx.waker().clone());
-                self.phase = Phase::Queued(token);
-                if self.port.queue.push(Event::Run(token)).is_err() {
+        if let Phase::New(running) = &mut self.phase {
+            let Some(running) = running.take() else { return Poll::Pending };
+            let (token, mut raw) = {
+                let mut slots = self.port.slots();
+                let item = describe(&running.item);
+                let token = slots.insert(running, cx.waker().clone());
+                (token, PrEvent { token: token.0, ..item })
+            };
+            // The bytes it points to are behind shared pointers, so that the move into the slot changed nothing.
+            self.phase = Phase::Called(token);
+            let failure = match Pump::call(&self.port.crew, &mut raw) {
+                Some(0) => Some((PR_OUTCOME_OK, String::new())),
+                Some(_) => None,
+                None => {
                     let text = "the client was closed before the handler started".to_owned();
-                    let refused =
-                        self.port.slots().complete(token, Outcome { code: PR_OUTCOME_TRANSIENT, text });
-                    drop(refused);
-                    return self.poll(cx);
+                    Some((PR_OUTCOME_TRANSIENT, text))
                 }
-                Poll::Pending
+            };
+            if let Some((code, text)) = failure {
+                let ended = self.port.slots().complete(token, Outcome { code, text });
+                drop(ended);
             }
-            Phase::Queued(token) => {
-                let token = *token;
-                match self.port.slots().poll(token, cx.waker()) {
-                    Some(outcome) => {
-                        self.phase = Phase::Over;
-                        Poll::Ready(outcome)
-                    }
-                    None => Poll::Pending,
-                }
+        }
+        let Phase::Called(token) = self.phase else { return Poll::Pending };
+        match self.port.slots().poll(token, cx.waker()) {
+            Some(outcome) => {
+                self.phase = Phase::Over;
+                Poll::Ready(outcome)
             }
-            Phase::Over => Poll::Pending,
+            None => Poll::Pending,
         }
     }
 }
 
 impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
-        if let Phase::Queued(token) = self.phase {
+        if let Phase::Called(token) = self.phase {
             self.port.slots().abandon(token);
         }
     }
@@ -114,18 +125,40 @@ impl Drop for Awaiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
     use std::task::Waker;
-    use std::time::Duration;
+
+    use prosody_base::Doors;
 
     use super::*;
-    use crate::abi::{PR_EVENT_MESSAGE, PrEvent};
-    use crate::queue::Waited;
+    use crate::abi::PR_EVENT_MESSAGE;
     use crate::slots::Stale;
 
-    fn next(port: &Port) -> Option<PrEvent> {
-        let mut got = None;
-        port.wait(1, Duration::ZERO, |event| got = Some(event));
-        got
+    thread_local! {
+        static CALLED: RefCell<Vec<PrEvent>> = const { RefCell::new(Vec::new()) };
+        static ANSWER: Cell<i32> = const { Cell::new(1) };
+    }
+
+    /// What .NET passes; each test has a thread of its own.
+    extern "C" fn run(event: *const PrEvent) -> i32 {
+        // SAFETY: the event lives during the call.
+        CALLED.with_borrow_mut(|called| called.push(unsafe { *event }));
+        ANSWER.get()
+    }
+
+    fn called() -> Option<PrEvent> {
+        CALLED.with_borrow_mut(Vec::pop)
+    }
+
+    fn bridge() -> Bridge {
+        Bridge(Port::new(Doors::process().expect("threads")))
+    }
+
+    /// A bridge whose handler this thread may call.
+    fn here() -> Bridge {
+        let bridge = bridge();
+        Pump::here(run, &bridge.0.crew);
+        bridge
     }
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -138,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_event_goes_out_with_its_bytes_and_comes_back_with_its_outcome() {
-        let bridge = Bridge(Arc::default());
+        let bridge = here();
         for (code, class) in [
             (PR_OUTCOME_OK, None),
             (PR_OUTCOME_TRANSIENT, Some(ErrorClass::Transient)),
@@ -148,12 +181,15 @@ mod tests {
         ] {
             let mut run = pin!(bridge.on_message(Context::detached(), message("topic", "key")));
             assert!(poll(run.as_mut()).is_pending());
-            let event = next(&bridge.0).expect("queued");
+            let event = called().expect("called");
             assert_eq!(
                 (event.kind, event.partition, event.offset, event.timestamp),
                 (PR_EVENT_MESSAGE, 3, 7, 1_000)
             );
             assert_eq!((event.key.len, event.payload.len), (3, 2));
+            // SAFETY: the event is not completed.
+            let key = unsafe { std::slice::from_raw_parts(event.key.data, 3) };
+            assert_eq!(key, b"key");
             assert_eq!(bridge.0.topic(event.topic).as_deref(), Some("topic"));
             assert!(poll(run.as_mut()).is_pending(), "until it is completed");
             assert_eq!(bridge.0.complete(event.token, code, "why".to_owned()), Ok(()));
@@ -165,31 +201,31 @@ mod tests {
     }
 
     #[test]
+    fn a_handler_that_ends_at_once_needs_no_second_call() {
+        let bridge = here();
+        ANSWER.set(0);
+        let mut run = pin!(bridge.on_message(Context::detached(), message("topic", "key")));
+        assert!(matches!(poll(run.as_mut()), Poll::Ready(Ok(()))));
+        assert_eq!(bridge.0.with_host(), 0);
+        let event = called().expect("called");
+        assert_eq!(bridge.0.complete(event.token, PR_OUTCOME_OK, String::new()), Err(Stale));
+    }
+
+    #[test]
     fn topics_get_one_number_each() {
-        let port = Port::default();
+        let port = bridge().0;
         let numbers: Vec<u32> = ["a", "b", "a"].map(|topic| port.topic_number(&Arc::from(topic))).to_vec();
         assert_eq!(numbers, [0, 1, 0]);
         assert!(port.topic(2).is_none());
     }
 
     #[test]
-    fn what_is_given_up_while_it_waits_is_never_handed_out() {
-        let bridge = Bridge(Arc::default());
-        {
-            let mut run = pin!(bridge.on_message(Context::detached(), message("topic", "key")));
-            assert!(poll(run.as_mut()).is_pending());
-        }
-        assert!(next(&bridge.0).is_none());
-        assert_eq!(bridge.0.with_host(), 0, "and its bytes are gone");
-    }
-
-    #[test]
     fn what_is_given_up_while_it_runs_keeps_its_bytes_until_it_ends() {
-        let bridge = Bridge(Arc::default());
+        let bridge = here();
         let event = {
             let mut run = pin!(bridge.on_message(Context::detached(), message("topic", "key")));
             assert!(poll(run.as_mut()).is_pending());
-            next(&bridge.0).expect("queued")
+            called().expect("called")
         };
         assert_eq!(bridge.0.with_host(), 1);
         assert_eq!(bridge.0.context(event.token).err(), Some(Stale), "its calls are refused");
@@ -201,15 +237,14 @@ mod tests {
         assert_eq!(bridge.0.with_host(), 0);
     }
 
+    /// After the end of a client its last tasks are polled by threads of ours, which must never call .NET.
     #[test]
-    fn after_the_end_nothing_starts() {
-        let bridge = Bridge(Arc::default());
-        bridge.0.close();
+    fn on_a_thread_of_ours_nothing_starts() {
+        let bridge = bridge();
         let timer = Timer { key: "key".to_owned(), time: std::time::UNIX_EPOCH };
         let mut run = pin!(bridge.on_timer(Context::detached(), timer));
         let Poll::Ready(ended) = poll(run.as_mut()) else { panic!("refused at once") };
         assert_eq!(ended.expect_err("closed").class(), ErrorClass::Transient);
-        assert_eq!(bridge.0.wait(1, Duration::ZERO, |_| {}), Waited::Closed);
         assert_eq!(bridge.0.with_host(), 0);
     }
 }

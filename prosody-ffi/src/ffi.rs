@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::abi::{
     PR_ABI_VERSION, PR_CLOSED, PR_FAILED, PR_FAULTED, PR_INVALID, PR_OK, PR_PENDING, PR_STALE, PrBytes,
-    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrSend, PrSnapshot, layout,
+    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrRun, PrSend, PrSnapshot, layout,
 };
+use crate::crew::Waited;
 use crate::guard::{guard, guard_or, last_panic, order_panic};
 use crate::host::{self, Host};
-use crate::queue::Waited;
 use crate::{failure, logs};
 
 /// Version of the interface; the caller refuses to run with another one than it was built for.
@@ -158,14 +158,20 @@ pub unsafe extern "C" fn pr_send(client: u64, record: *const PrSend, result: *mu
     })
 }
 
-/// Blocks until there are events, at most `timeout_ms`, and writes up to `capacity` of them. `PR_PENDING`: nothing came
-/// in time. `PR_CLOSED`: nothing will ever come. The number may be 0 with `PR_OK`.
+/// Works for the client until there are events for the caller itself, and writes up to `capacity` of them.
+///
+/// The work is done on this thread: `run` is called with one message or timer after the other. It returns 0 when the
+/// handler has succeeded, and anything else when the event has ended or will end by `pr_complete`. It must not unwind.
+///
+/// `PR_OK`: events; a cancellation comes alone. `PR_PENDING`: there was no work for `timeout_ms`, and another thread is
+/// parked, so this one may go. `PR_CLOSED`: nothing will ever come.
 ///
 /// # Safety
-/// See the module; `events` has room for `capacity` events.
+/// See the module; `events` has room for `capacity` events, and `run` may be called during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pr_wait(
     handle: u64,
+    run: Option<PrRun>,
     events: *mut PrEvent,
     capacity: u32,
     timeout_ms: u32,
@@ -173,18 +179,21 @@ pub unsafe extern "C" fn pr_wait(
 ) -> i32 {
     guard("pr_wait", handle, || {
         let Some(host) = host::find(handle) else { return PR_CLOSED };
+        let Some(run) = run else { return PR_INVALID };
         if events.is_null() || count.is_null() || capacity == 0 {
             return PR_INVALID;
         }
         let mut written = 0u32;
         let timeout = Duration::from_millis(u64::from(timeout_ms));
-        let waited = host.port.wait(capacity as usize, timeout, |event| {
-            // SAFETY: the queue hands over at most `capacity` events.
+        let waited = host.port.wait(run, capacity as usize, timeout, |event| {
+            // SAFETY: the crew hands over at most `capacity` events.
             unsafe { events.add(written as usize).write(event) };
             written += 1;
         });
         // SAFETY: checked above and by the module's contract.
         unsafe { count.write(written) };
+        // The last event may have ended on this thread.
+        host::reap(handle, &host);
         match waited {
             Waited::Events(_) => PR_OK,
             Waited::TimedOut => PR_PENDING,

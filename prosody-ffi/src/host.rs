@@ -112,7 +112,8 @@ impl Host {
             Failure::new(PR_ERROR_STATE, format!("starting the library's threads: {error}"))
         })?;
         let (closing, freed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(HOSTS.insert(Arc::new(Host { port: Arc::default(), doors, core, source_system, closing, freed })))
+        let port = Port::new(doors.clone());
+        Ok(HOSTS.insert(Arc::new(Host { port, doors, core, source_system, closing, freed })))
     }
 
     pub(crate) fn info(&self) -> PrClientInfo {

@@ -1,8 +1,9 @@
-//! The boundary to .NET: a C interface without upcalls.
+//! The boundary to .NET: a C interface on which only threads of .NET run managed code.
 //!
-//! Native code never calls into .NET. Threads of the host block in `pr_wait` and take events in batches; everything
-//! the host says back is a call with a token. So no native thread is ever attached to the runtime of the host, no
-//! delegate can be collected too early, and no memory of ours is reachable through a pointer once it was given back.
+//! Threads of the host work for us in `pr_wait`: they poll the workers of the runtime, and the one function they pass
+//! is called with each event, on their own stack. Everything else the host says is a call with a token. So no native
+//! thread is ever attached to the runtime of the host, there is no delegate that could be collected too early, and no
+//! memory of ours is reachable through a pointer once it was given back.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -13,7 +14,9 @@
 //! | `host.rs` | what is behind a handle? |
 //! | `port.rs` | how does one client talk to .NET? |
 //! | `bridge.rs` | how does an event of the runtime become a call of a .NET handler? |
-//! | `queue.rs` | how do events reach .NET? |
+//! | `crew.rs` | who works for a client? |
+//! | `pump.rs` | what does one thread of .NET do for us? |
+//! | `task.rs` | when is a worker polled? |
 //! | `slots.rs` | who owns a running event? |
 //! | `failure.rs` | what went wrong, in the form .NET reads? |
 //! | `pairs.rs` | how do options arrive? |
@@ -21,6 +24,7 @@
 
 pub mod abi;
 mod bridge;
+mod crew;
 mod failure;
 pub mod ffi;
 mod guard;
@@ -29,5 +33,6 @@ mod host;
 mod logs;
 mod pairs;
 mod port;
-mod queue;
+mod pump;
 mod slots;
+mod task;

@@ -3,20 +3,20 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use prosody_base::{Lane, Spawner};
+use prosody_base::{Doors, Lane, Spawner, Task};
 use prosody_runtime::{Context, Message, Occupancy, Timer};
 use tokio::sync::Notify;
 
 use crate::abi::{
     PR_EVENT_CANCEL, PR_EVENT_DONE, PR_EVENT_FAULT, PR_EVENT_MESSAGE, PR_EVENT_TIMER, PR_FAILED, PR_OK,
-    PR_OUTCOME_OK, PR_PENDING, PrBytes, PrEvent, PrResult,
+    PR_PENDING, PrBytes, PrEvent, PrResult, PrRun,
 };
+use crate::crew::{Crew, Waited};
 use crate::failure::Failure;
-use crate::queue::{EventQueue, Waited};
 use crate::slots::{Slots, Stale, Token};
 
 /// How an operation ends: a number, or a failure.
@@ -29,10 +29,9 @@ pub(crate) struct Outcome {
     pub(crate) text: String,
 }
 
-/// What waits for a pump thread. Small: an event's data stays in its slot.
+/// What waits for .NET itself.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Run(Token),
     Cancel(Token),
     Done { op: u64, ended: Ended },
     Fault,
@@ -54,9 +53,9 @@ pub(crate) enum Item {
 }
 
 /// See the file's question.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Port {
-    pub(crate) queue: EventQueue<Event>,
+    pub(crate) crew: Arc<Crew>,
     slots: Mutex<Slots<Running, Outcome>>,
     topics: RwLock<Vec<Arc<str>>>,
     operations: AtomicU32,
@@ -66,30 +65,37 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Hands up to `max` events to `out`. Events that were given up while they waited are dropped here: their handler
-    /// must not start any more.
-    pub(crate) fn wait(&self, max: usize, timeout: Duration, mut out: impl FnMut(PrEvent)) -> Waited {
-        let mut batch = Vec::new();
-        let waited = self.queue.wait(max, timeout, |event| batch.push(event));
-        let mut gone = Vec::new();
-        let mut slots = self.slots();
-        for event in batch {
+    pub(crate) fn new(doors: Doors) -> Arc<Port> {
+        Arc::new_cyclic(|port: &Weak<Port>| {
+            let port = Weak::clone(port);
+            let look_after = move |token| port.upgrade().and_then(|port| port.look_after(token));
+            Port {
+                crew: Arc::new(Crew::new(doors, Box::new(look_after))),
+                slots: Mutex::default(),
+                topics: RwLock::default(),
+                operations: AtomicU32::new(0),
+                reported: Notify::new(),
+                faulted: AtomicBool::new(false),
+                fault: Mutex::default(),
+            }
+        })
+    }
+
+    /// Works on this thread until there is something for .NET itself; see [`Crew::wait`].
+    pub(crate) fn wait(
+        &self,
+        run: PrRun,
+        max: usize,
+        timeout: Duration,
+        mut out: impl FnMut(PrEvent),
+    ) -> Waited {
+        self.crew.wait(run, max, timeout, |event| {
             let mut raw = EMPTY;
             match event {
-                Event::Run(token) => {
-                    if slots.is_abandoned(token) {
-                        gone.push(
-                            slots.complete(token, Outcome { code: PR_OUTCOME_OK, text: String::new() }),
-                        );
-                        continue;
-                    }
-                    let Ok(running) = slots.running(token) else { continue };
-                    describe(&running.item, &mut raw);
-                    raw.token = token.0;
-                }
                 Event::Cancel(token) => {
                     raw.kind = PR_EVENT_CANCEL;
                     raw.token = token.0;
+                    raw.spare = self.crew.spare();
                 }
                 Event::Done { op, ended } => {
                     raw.kind = PR_EVENT_DONE;
@@ -105,10 +111,17 @@ impl Port {
                 Event::Fault => raw.kind = PR_EVENT_FAULT,
             }
             out(raw);
-        }
-        drop(slots);
-        drop(gone);
-        waited
+        })
+    }
+
+    /// Tells .NET of a cancellation while the event's handler holds the thread of its worker.
+    fn look_after(&self, token: Token) -> Option<Task<()>> {
+        let (context, crew) = (self.context(token.0).ok()?, Arc::clone(&self.crew));
+        let told = async move {
+            context.cancelled_or_late().await;
+            crew.push(Event::Cancel(token));
+        };
+        Some(self.crew.spawner().spawn(Lane::Work, told))
     }
 
     /// .NET is done with an event. Its bytes are gone afterwards.
@@ -189,7 +202,7 @@ impl Port {
     pub(crate) fn fault(&self, text: &str) {
         text.clone_into(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner));
         if !self.faulted.swap(true, Ordering::AcqRel) {
-            let _ = self.queue.push(Event::Fault);
+            self.crew.push(Event::Fault);
         }
     }
 
@@ -203,7 +216,7 @@ impl Port {
 
     /// No further events; pump threads end once the queue is empty.
     pub(crate) fn close(&self) {
-        self.queue.close();
+        self.crew.close();
     }
 
     /// Events whose bytes .NET may still read.
@@ -245,9 +258,12 @@ const EMPTY: PrEvent = PrEvent {
     payload: PrBytes::NONE,
     topic: 0,
     partition: 0,
+    spare: 0,
 };
 
-fn describe(item: &Item, raw: &mut PrEvent) {
+/// What .NET reads of an event. It points into the event.
+pub(crate) fn describe(item: &Item) -> PrEvent {
+    let mut raw = EMPTY;
     match item {
         Item::Message { message, topic } => {
             raw.kind = PR_EVENT_MESSAGE;
@@ -264,6 +280,7 @@ fn describe(item: &Item, raw: &mut PrEvent) {
             raw.timestamp = *seconds;
         }
     }
+    raw
 }
 
 /// An operation that goes on. Dropped without an end (its task was killed), it ends as closed, so that nobody in .NET
@@ -286,7 +303,7 @@ impl Pending {
 
     fn report(&mut self, ended: Ended) {
         if !std::mem::replace(&mut self.ended, true) {
-            let _ = self.port.queue.push(Event::Done { op: self.op, ended });
+            self.port.crew.push(Event::Done { op: self.op, ended });
             self.port.operations.fetch_sub(1, Ordering::Relaxed);
             self.port.reported.notify_waiters();
         }

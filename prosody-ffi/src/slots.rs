@@ -1,6 +1,6 @@
 //! Who owns a running event? A slab of slots named by generational tokens.
 //!
-//! An event has two owners. .NET owns its bytes from the moment it is queued until it completes the token; the Rust
+//! An event has two owners. .NET owns its bytes from the moment its handler is called until it completes the token; the Rust
 //! side waits for the outcome until it gets it or gives up. A slot is free again when both are done, and a token of an
 //! earlier use of the slot is stale for ever after.
 
@@ -103,14 +103,6 @@ impl<T, O> Slots<T, O> {
             }
             _ => Err(Stale),
         }
-    }
-
-    /// Whether the Rust side gave the event up while .NET holds it.
-    pub(crate) fn is_abandoned(&self, token: Token) -> bool {
-        matches!(
-            self.entries.get(token.slot()),
-            Some(Entry { generation, phase: Phase::Abandoned { .. } }) if *generation == token.generation()
-        )
     }
 
     /// Takes the outcome once there is one; until then remembers who asks.
@@ -287,7 +279,6 @@ mod tests {
                 prop_assert_eq!(slots.capacity(), most, "slots are reused");
                 for (token, state) in &model {
                     prop_assert_eq!(slots.running(*token).is_ok(), matches!(state, Model::Running(_)));
-                    prop_assert_eq!(slots.is_abandoned(*token), matches!(state, Model::Abandoned(_)));
                 }
             }
             prop_assert_eq!(wakes.0.load(Ordering::Relaxed), expected_wakes);

@@ -40,6 +40,21 @@ impl Context {
         self.attempt.cancelled().await;
     }
 
+    /// As [`cancelled`](Context::cancelled), and lets the attempt's timeout pass by itself. Its worker does that, but not
+    /// while the handler holds the worker's thread.
+    pub async fn cancelled_or_late(&self) {
+        let late = async {
+            match self.attempt.deadline {
+                Some(deadline) => self.attempt.clock.sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.cancelled() => {}
+            () = late => self.attempt.cancel(),
+        }
+    }
+
     /// Keeps the attempt's key and its share of `MaxConcurrency` taken, even after the attempt was abandoned, until
     /// every clone of the returned value is dropped. For bindings whose handlers cannot be stopped from outside.
     #[must_use]

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::context::Context;
+use crate::hosted::Crew;
 use crate::message::Message;
 
 /// Bytes of an error's text that are kept; the rest is cut at a character boundary.
@@ -55,6 +57,12 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send {
         let _ = (context, message);
         async { Ok(()) }
+    }
+
+    /// Who runs this handler's workers. `None`, the default, means the library's own threads; a binding whose handlers
+    /// belong to threads of another runtime names those. Asked once for each subscription.
+    fn crew(&self) -> Option<Arc<dyn Crew>> {
+        None
     }
 }
 

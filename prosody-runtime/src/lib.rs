@@ -54,6 +54,7 @@
 //! | `client.rs`, `admin.rs` | what does an application hold? |
 //! | `handler.rs`, `message.rs`, `context.rs` | what does a handler see, and what does its result mean? |
 //! | `config/` | which options exist, and are they usable together? |
+//! | `hosted.rs` | what does a binding need whose handlers run on threads of another runtime? |
 //! | `consumer/` | how does a subscription begin, share partitions, commit and end? |
 //! | `partition/` | which records of a partition may run, and what is finished? |
 //! | `schedule/`, `worker.rs` | which event runs next, and on what? |
@@ -70,6 +71,7 @@ mod consumer;
 mod context;
 mod error;
 mod handler;
+mod hosted;
 mod insight;
 mod json;
 #[cfg_attr(not(test), allow(dead_code, reason = "deferral reads through it"))]
@@ -92,6 +94,7 @@ pub use config::{
 pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};
 pub use handler::{ErrorClass, Handler, HandlerError, Timer};
+pub use hosted::{Crew, Share, Worker};
 pub use insight::Insight;
 pub use insight::prometheus::prometheus_text;
 pub use insight::reading::{Reading, Sample, Value};

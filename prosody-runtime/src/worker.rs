@@ -8,6 +8,7 @@ use prosody_base::{Lane, Spawner};
 
 use crate::context::Attempt;
 use crate::handler::Handler;
+use crate::hosted::Worker;
 use crate::partition::window::Ending;
 use crate::pipeline::verdict::Verdict;
 use crate::pipeline::{Fate, Pipeline, process};
@@ -26,11 +27,15 @@ pub(crate) fn gate<H: Handler>(
     occupied: Arc<AtomicUsize>,
     spawner: Spawner,
 ) -> Arc<Gate> {
+    let crew = handler.crew();
     let handler = Arc::new(handler);
     let (threads, clock) = (spawner.work_threads(), pipeline.clock.clone());
     let launch = move |gate: &Arc<Gate>, seat: Arc<Seat>| {
         let worker = work(Arc::clone(gate), seat, Arc::clone(&pipeline), Arc::clone(&handler));
-        spawner.spawn(Lane::Work, worker).detach();
+        match &crew {
+            Some(crew) => Arc::clone(crew).employ(Worker::new(gate, worker)),
+            None => spawner.spawn(Lane::Work, worker).detach(),
+        }
     };
     Gate::new(permits, threads, occupied, clock, Box::new(launch))
 }

@@ -10,9 +10,13 @@ public sealed class ProcessTests
         Assert.True(ended.ExitCode == 0 && ended.Output.Contains("passed", StringComparison.Ordinal), $"exit code {ended.ExitCode}\n{ended.Output}\n{ended.Error}");
     }
 
-    // A thread pool used up by handlers that block: pumps stay alive, every cancellation is delivered.
+    // Handlers that block: pumps stay alive, every cancellation is delivered.
     [Fact]
     public void A_hundred_handlers_that_block_their_threads_are_all_cancelled() => Passes("block");
+
+    // They hold their threads, callbacks and permits for ever; nothing else may be held with them.
+    [Fact]
+    public void A_hundred_handlers_that_never_come_back_hold_nobody_else_up() => Passes("stuck");
 
     // YAHA #112: a crash while the process ends.
     [Fact]

@@ -91,7 +91,7 @@ public sealed class StoryTests
         await client.SubscribeAsync(handler).WithPatience();
         await Task.WhenAll(Enumerable.Range(0, 300).Select(n => client.SendAsync("topic", $"{n}", new Payload()))).WithPatience();
         await handler.TakeAsync(300);
-        Assert.All(threads.Keys, static name => Assert.Contains(name, (string[])["pool", "Prosody pump 1", "Prosody pump 2"]));
+        Assert.All(threads.Keys, static name => Assert.True(name == "pool" || name.StartsWith("Prosody pump ", StringComparison.Ordinal), name));
     }
 
     // KafkaFlow #602: a produce task that never completes. An acknowledgement, an error, a timeout, a cancellation and a

@@ -51,7 +51,7 @@ pub(crate) struct Gate {
 struct Inner {
     ready: Selector<Ready>,
     seats: Vec<Arc<Seat>>,
-    /// Seats whose workers wait for an event; the last one slept least.
+    /// Seats whose workers wait for an event, or did when the gate closed; the last one slept least.
     idle: Vec<usize>,
     active: usize,
     /// Workers that ended because their permit went to an abandoned handler.
@@ -159,6 +159,9 @@ impl Gate {
                 inner.account(ran.take());
                 if inner.closed {
                     inner.active -= 1;
+                    if !inner.idle.contains(&seat.number) {
+                        self.occupied.fetch_sub(1, Ordering::AcqRel);
+                    }
                     return None;
                 }
                 if inner.working() > self.allowed() {
@@ -242,16 +245,19 @@ impl Gate {
         self.occupied.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends the workers, those in a handler as soon as it ends. What is ready is dropped.
+    /// Ends the workers. What is ready is dropped. A worker whose handler holds its thread cannot end yet: it keeps its
+    /// permit, also from later subscriptions.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        inner.closed = true;
+        if std::mem::replace(&mut inner.closed, true) {
+            return;
+        }
         drop(inner.ready.take(|_| true));
         inner.active += inner.idle.len();
-        for number in std::mem::take(&mut inner.idle) {
-            if let Some(seat) = inner.seats.get(number) {
-                seat.woken.notify_one();
-            }
+        self.occupied.fetch_add(inner.working() - inner.idle.len(), Ordering::AcqRel);
+        // Nobody is woken from this list any more; it says who had nothing to do at the end.
+        for seat in inner.idle.iter().filter_map(|number| inner.seats.get(*number)) {
+            seat.woken.notify_one();
         }
     }
 

@@ -66,6 +66,7 @@ internal static unsafe class Diagnostics
         Type type = parameter.ParameterType;
         return type == typeof(ulong) ? parameter.Position == 0 ? handle : 0UL
             : type.IsPointer ? Pointer.Box(null, type)
+            : type.IsUnmanagedFunctionPointer ? nint.Zero
             : type == typeof(int) ? 0
             : type == typeof(uint) ? 0u
             : type == typeof(long) ? 0L

@@ -1,11 +1,12 @@
-// How does one event run? As a reusable work item: deserialize, call the handler, complete the token.
+// How does one event run? On a pump thread: deserialize, call the handler, and when it goes on after that, complete the
+// token later.
 
 using System.Text;
 
 namespace Prosody.Interop;
 
 /// <summary>The one event of a native slot. Reused for the slot's next event once this one is completed.</summary>
-internal sealed unsafe class EventItem : IThreadPoolWorkItem
+internal sealed unsafe class EventItem
 {
     private readonly NativeClient _client;
     private readonly Action _continuation;
@@ -46,8 +47,18 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
     /// <summary>The key, as a new string.</summary>
     internal string ReadKey() => _keyLength == 0 ? string.Empty : Encoding.UTF8.GetString(_key, _keyLength);
 
-    /// <summary>Takes an event over, on a pump thread.</summary>
-    internal void Accept(in PrEvent native, Subscription? subscription)
+    /// <summary>Runs an event, on a pump thread.</summary>
+    /// <returns>Whether it is done; otherwise its token was completed, or will be.</returns>
+    internal bool Run(in PrEvent native, Subscription? subscription)
+    {
+        Accept(native, subscription);
+        CleanContext.Enter();
+        bool done = Start();
+        CleanContext.Leave();
+        return done;
+    }
+
+    private void Accept(in PrEvent native, Subscription? subscription)
     {
         _subscription = subscription;
         IsUnreadable = false;
@@ -62,7 +73,7 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
         _payloadLength = (int)native.payload.len;
 
         var context = new ProsodyContext(_client, native.token);
-        // The other pump may hold this event's cancellation: either it finds the context, or its token is found here.
+        // Another pump may hold this event's cancellation: either it finds the context, or its token is found here.
         Volatile.Write(ref _context, context);
         Interlocked.MemoryBarrier();
         if (Volatile.Read(ref _cancelled) == native.token)
@@ -81,21 +92,20 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
         return context is not null && context.Token == token ? context.MarkCancelled() : null;
     }
 
-    /// <inheritdoc/>
-    void IThreadPoolWorkItem.Execute()
+    private bool Start()
     {
         ProsodyContext context = _context!;
         if (context.IsCancelled)
         {
             // Its callbacks would have nobody to stop; and after a loss of its partition nothing new may start.
             Complete(NativeMethods.PR_OUTCOME_TRANSIENT, "The event was cancelled before its handler started.");
-            return;
+            return false;
         }
 
         if (_subscription is not { } subscription)
         {
             Complete(NativeMethods.PR_OUTCOME_TRANSIENT, "The client is not subscribed any more.");
-            return;
+            return false;
         }
 
         Task? task;
@@ -110,7 +120,7 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
 #pragma warning restore CA1031
         {
             Fail(thrown, IsUnreadable ? NativeMethods.PR_OUTCOME_UNREADABLE : 0);
-            return;
+            return false;
         }
 
         if (task is null)
@@ -119,7 +129,8 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
         }
         else if (task.IsCompletedSuccessfully)
         {
-            Complete(NativeMethods.PR_OUTCOME_OK, null);
+            Clear();
+            return true;
         }
         else if (task.IsCompleted)
         {
@@ -130,6 +141,8 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
             _running = task;
             task.ConfigureAwait(false).GetAwaiter().UnsafeOnCompleted(_continuation);
         }
+
+        return false;
     }
 
     private void OnHandlerTaskEnded() => End(_running!);
@@ -156,13 +169,19 @@ internal sealed unsafe class EventItem : IThreadPoolWorkItem
 
     private void Complete(int outcome, string? error)
     {
+        ulong token = Clear();
+        // From here on the item may already run the slot's next event.
+        _client.Complete(token, outcome, error);
+    }
+
+    private ulong Clear()
+    {
         ProsodyContext context = _context!;
         _context = null;
         _subscription = null;
         _running = null;
         context.End();
-        // From here on the item may already run the slot's next event.
-        _client.Complete(context.Token, outcome, error);
+        return context.Token;
     }
 
     private static string Describe(Exception thrown)

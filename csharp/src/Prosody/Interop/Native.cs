@@ -65,7 +65,7 @@ internal static unsafe class Native
         return
         [
             (uint)sizeof(PrBytes), Offset(&b, &b.len),
-            (uint)sizeof(PrEvent), Offset(&e, &e.token), Offset(&e, &e.error), Offset(&e, &e.key), Offset(&e, &e.payload), Offset(&e, &e.partition),
+            (uint)sizeof(PrEvent), Offset(&e, &e.token), Offset(&e, &e.error), Offset(&e, &e.key), Offset(&e, &e.payload), Offset(&e, &e.spare),
             (uint)sizeof(PrError), Offset(&r, &r.message),
             (uint)sizeof(PrResult), Offset(&t, &t.error),
             (uint)sizeof(PrSend), Offset(&s, &s.payload),

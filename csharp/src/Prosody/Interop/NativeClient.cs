@@ -7,9 +7,7 @@ namespace Prosody.Interop;
 /// <summary>The native side of one <see cref="ProsodyClient"/>.</summary>
 internal sealed unsafe class NativeClient : NativePort
 {
-    /// <summary>
-    /// Two, so that one is free to take events, whatever user code does with the other.
-    /// </summary>
+    /// <summary>One that works, and one that takes over while user code holds it; more are started as they are needed.</summary>
     private const int Pumps = 2;
 
     private const int ChunkSlots = 64;
@@ -163,12 +161,7 @@ internal sealed unsafe class NativeClient : NativePort
     }
 
     /// <inheritdoc/>
-    private protected override IThreadPoolWorkItem? Accept(in PrEvent native)
-    {
-        EventItem item = Item(native.token, create: true)!;
-        item.Accept(in native, Subscription);
-        return item;
-    }
+    private protected override bool Run(in PrEvent native) => Item(native.token, create: true)!.Run(in native, Subscription);
 
     /// <inheritdoc/>
     private protected override Action? Cancel(ulong token) => Item(token, create: true)!.Cancel(token);

@@ -17,7 +17,7 @@ namespace Prosody.Interop
         /// <summary>
         ///  Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
         /// </summary>
-        internal const uint PR_ABI_VERSION = 1;
+        internal const uint PR_ABI_VERSION = 2;
         /// <summary>
         ///  Done.
         /// </summary>
@@ -234,14 +234,19 @@ namespace Prosody.Interop
         internal static extern int pr_send(ulong client, PrSend* record, PrResult* result);
 
         /// <summary>
-        ///  Blocks until there are events, at most `timeout_ms`, and writes up to `capacity` of them. `PR_PENDING`: nothing came
-        ///  in time. `PR_CLOSED`: nothing will ever come. The number may be 0 with `PR_OK`.
+        ///  Works for the client until there are events for the caller itself, and writes up to `capacity` of them.
+        ///
+        ///  The work is done on this thread: `run` is called with one message or timer after the other. It returns 0 when the
+        ///  handler has succeeded, and anything else when the event has ended or will end by `pr_complete`. It must not unwind.
+        ///
+        ///  `PR_OK`: events; a cancellation comes alone. `PR_PENDING`: there was no work for `timeout_ms`, and another thread is
+        ///  parked, so this one may go. `PR_CLOSED`: nothing will ever come.
         ///
         ///  # Safety
-        ///  See the module; `events` has room for `capacity` events.
+        ///  See the module; `events` has room for `capacity` events, and `run` may be called during the call.
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_wait", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        internal static extern int pr_wait(ulong handle, PrEvent* events, uint capacity, uint timeout_ms, uint* count);
+        internal static extern int pr_wait(ulong handle, delegate* unmanaged[Cdecl]<PrEvent*, int> run, PrEvent* events, uint capacity, uint timeout_ms, uint* count);
 
         /// <summary>
         ///  Ends an event; its bytes are gone afterwards. `PR_STALE`: it had been given up, or was completed before.
@@ -440,6 +445,11 @@ namespace Prosody.Interop
         ///  Message: partition.
         /// </summary>
         public int partition;
+        /// <summary>
+        ///  Message, timer, cancellation: how many threads are parked in `pr_wait`. At 0 there must soon be another, because
+        ///  what follows is user code, which may hold this thread for ever.
+        /// </summary>
+        public uint spare;
     }
 
     /// <summary>

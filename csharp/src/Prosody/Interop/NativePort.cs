@@ -1,6 +1,7 @@
-// Who takes events from the native side, and what is a call? Pump threads that block in pr_wait; no native thread ever
-// enters managed code.
+// Who works for the native side, and what is a call? Pump threads inside pr_wait, which calls them back with events; no
+// native thread ever enters managed code.
 
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 
 namespace Prosody.Interop;
@@ -16,11 +17,15 @@ internal abstract unsafe class NativePort
     /// <summary>Events one wait takes at most.</summary>
     private const int BatchEvents = 256;
 
-    /// <summary>How long one wait blocks; a wake-up that finds nothing costs one call.</summary>
-    private const uint WaitMilliseconds = 60_000;
+    /// <summary>A pump that had no work for so long ends, unless it is the last one that waits.</summary>
+    private const uint WaitMilliseconds = 20_000;
 
     /// <summary>Panics in a row inside the wait itself after which a pump gives up.</summary>
     private const int MaxFaultsInARow = 3;
+
+    /// <summary>Whom this thread works for.</summary>
+    [ThreadStatic]
+    private static NativePort? _employer;
 
     private readonly OperationTable _operations = new();
     private readonly TaskCompletionSource _ended = new(TaskCreationOptions.RunContinuationsAsynchronously);
@@ -28,9 +33,8 @@ internal abstract unsafe class NativePort
     private readonly object _gate = new();
     private readonly int _pumpCount;
     private readonly string _owner;
-    private int _waiting;
-    private int _taking;
-    private volatile bool _closed;
+    private int _starting;
+    private int _started;
     private bool _pumping;
 
     private protected NativePort(ulong handle, int pumpCount, string owner)
@@ -76,9 +80,9 @@ internal abstract unsafe class NativePort
         }
     }
 
-    /// <summary>Takes a message or a timer over. Its bytes are valid until its token is completed.</summary>
-    /// <returns>The work item that runs it.</returns>
-    private protected virtual IThreadPoolWorkItem? Accept(in PrEvent native) => null;
+    /// <summary>Runs the handler of a message or a timer, up to its first incomplete await.</summary>
+    /// <returns>Whether the event is done; otherwise it ends by a call of its own.</returns>
+    private protected virtual bool Run(in PrEvent native) => false;
 
     /// <summary>Marks an event as cancelled.</summary>
     /// <returns>What runs the callbacks of its token; null when the event is over.</returns>
@@ -128,30 +132,57 @@ internal abstract unsafe class NativePort
                 return;
             }
 
-            for (int i = 1; i <= _pumpCount; i++)
+            for (int i = 0; i < _pumpCount; i++)
             {
-                // Without the caller's context: AsyncLocals of whoever called first would reach every handler.
-                new Thread(Pump) { IsBackground = true, Name = $"Prosody pump {i}" }.UnsafeStart();
+                StartPump();
             }
 
             Volatile.Write(ref _pumping, true);
         }
     }
 
+    private void StartPump() =>
+        // Without the caller's context: AsyncLocals of whoever called first would reach every handler.
+        new Thread(Pump) { IsBackground = true, Name = $"Prosody pump {Interlocked.Increment(ref _started)}" }.UnsafeStart();
+
+    /// <summary>
+    /// Before user code runs, which may keep this thread for ever: there must be another one. One at a time, and none when
+    /// the system has no more threads; then the others go on as they return.
+    /// </summary>
+    private void EnsureSpare(uint spare)
+    {
+        if (spare > 0 || Interlocked.Exchange(ref _starting, 1) != 0)
+        {
+            return;
+        }
+
+        try
+        {
+            StartPump();
+        }
+        catch (Exception refused) when (refused is OutOfMemoryException or ThreadStartException)
+        {
+            Volatile.Write(ref _starting, 0);
+        }
+    }
+
     private void Pump()
     {
+        _employer = this;
         var batch = (PrEvent*)NativeMemory.Alloc(BatchEvents, (nuint)sizeof(PrEvent));
+        Volatile.Write(ref _starting, 0);
         int faults = 0;
-        Interlocked.Increment(ref _taking);
         try
         {
             while (faults < MaxFaultsInARow)
             {
                 uint count = 0;
-                Interlocked.Increment(ref _waiting);
-                int status = NativeMethods.pr_wait(Handle, batch, BatchEvents, WaitMilliseconds, &count);
-                // Counted by one atomic, so of two pumps that wake together at most one finds the other still waiting.
-                bool follower = Interlocked.Decrement(ref _waiting) > 0;
+                int status = NativeMethods.pr_wait(Handle, &RunOnPump, batch, BatchEvents, WaitMilliseconds, &count);
+                if (status == NativeMethods.PR_PENDING)
+                {
+                    return;
+                }
+
                 if (status == NativeMethods.PR_CLOSED)
                 {
                     break;
@@ -160,64 +191,53 @@ internal abstract unsafe class NativePort
                 faults = status == NativeMethods.PR_FAULTED ? faults + 1 : 0;
                 if (status == NativeMethods.PR_OK)
                 {
-                    Dispatch(batch, (int)count, follower);
+                    Dispatch(batch, (int)count);
                 }
             }
         }
         finally
         {
             NativeMemory.Free(batch);
-            _closed = true;
-            Took();
         }
+
+        // The native side says so only once every end of an operation that was handed out has been dealt with.
+        AbandonOperations();
+        _endedEvent.Set();
+        _ended.TrySetResult();
     }
 
-    /// <summary>
-    /// A pump has dealt with every end of an operation that it took. The queue is closed and empty for one pump while another
-    /// still has the last ends in its hands, so the port ends with the last of them.
-    /// </summary>
-    private void Took()
+    /// <summary>What pr_wait calls, on the pump's own stack.</summary>
+    [UnmanagedCallersOnly(CallConvs = [typeof(CallConvCdecl)])]
+    private static int RunOnPump(PrEvent* native)
     {
-        if (Interlocked.Decrement(ref _taking) == 0 && _closed)
+        NativePort employer = _employer!;
+        try
         {
-            AbandonOperations();
-            _endedEvent.Set();
-            _ended.TrySetResult();
+            employer.EnsureSpare(native->spare);
+            return employer.Run(in *native) ? 0 : 1;
+        }
+#pragma warning disable CA1031 // Below this frame is native code, which no exception may pass.
+        catch (Exception)
+#pragma warning restore CA1031
+        {
+            NativeMethods.pr_complete(employer.Handle, native->token, NativeMethods.PR_OUTCOME_TRANSIENT, default);
+            return 1;
         }
     }
 
-    /// <summary>
-    /// Leader and follower: with another pump waiting, this thread runs the first event itself, up to the handler's
-    /// first incomplete await. Without one it must stay free, so everything goes to the thread pool.
-    /// </summary>
-    private void Dispatch(PrEvent* batch, int count, bool follower)
+    private void Dispatch(PrEvent* batch, int count)
     {
-        IThreadPoolWorkItem? mine = null;
-        List<Action>? cancellations = null;
         for (int i = 0; i < count; i++)
         {
             PrEvent* native = batch + i;
             switch (native->kind)
             {
-                case NativeMethods.PR_EVENT_MESSAGE:
-                case NativeMethods.PR_EVENT_TIMER:
-                    if (Accept(in *native) is { } item)
-                    {
-                        if (follower && mine is null)
-                        {
-                            mine = item;
-                        }
-                        else
-                        {
-                            ThreadPool.UnsafeQueueUserWorkItem(item, preferLocal: false);
-                        }
-                    }
-
-                    break;
                 case NativeMethods.PR_EVENT_CANCEL:
                     if (Cancel(native->token) is { } callbacks)
                     {
-                        (cancellations ??= []).Add(callbacks);
+                        // User code that may block. It comes alone, so nothing waits behind it.
+                        EnsureSpare(native->spare);
+                        CleanContext.Run(callbacks);
                     }
 
                     break;
@@ -236,30 +256,6 @@ internal abstract unsafe class NativePort
                     break;
             }
         }
-
-        if (cancellations is null && mine is null)
-        {
-            return;
-        }
-
-        // What runs here is user code, which may block and must not hold up the end.
-        Took();
-        try
-        {
-            if (cancellations is not null)
-            {
-                RunCancellations(cancellations, follower, ref mine);
-            }
-
-            if (mine is not null)
-            {
-                InCleanContext.Run(mine);
-            }
-        }
-        finally
-        {
-            Interlocked.Increment(ref _taking);
-        }
     }
 
     private void Done(PrEvent* native)
@@ -275,57 +271,47 @@ internal abstract unsafe class NativePort
         Exception failure = Failures.From(Handle, native->status, native->error, _owner, operation?.Topic);
         operation?.End(failure);
     }
-
-    /// <summary>
-    /// Callbacks of cancellation tokens are user code that may block. They never wait for the thread pool, which
-    /// blocked handlers may have used up, and never hold up the last pump.
-    /// </summary>
-    private static void RunCancellations(List<Action> cancellations, bool follower, ref IThreadPoolWorkItem? mine)
-    {
-        if (follower)
-        {
-            if (mine is not null)
-            {
-                ThreadPool.UnsafeQueueUserWorkItem(mine, preferLocal: false);
-                mine = null;
-            }
-
-            foreach (Action callbacks in cancellations)
-            {
-                InCleanContext.Run(callbacks);
-            }
-        }
-        else
-        {
-            new Thread(() => cancellations.ForEach(static callbacks => callbacks()))
-            {
-                IsBackground = true,
-                Name = "Prosody cancellation",
-            }.UnsafeStart();
-        }
-    }
 }
 
-/// <summary>Runs user code on a pump thread so that nothing it leaves in the thread's context reaches the next event.</summary>
-internal static class InCleanContext
+/// <summary>User code on a pump thread: nothing it leaves in the thread's context reaches the next event.</summary>
+internal static class CleanContext
 {
-    internal static void Run(IThreadPoolWorkItem item) =>
-        Run(static state => ((IThreadPoolWorkItem)state!).Execute(), item);
+    [ThreadStatic]
+    private static ExecutionContext? _pristine;
 
-    internal static void Run(Action action) => Run(static state => ((Action)state!)(), action);
-
-    private static void Run(ContextCallback callback, object state)
+    internal static void Run(Action action)
     {
-        // A pump thread starts with the default context and gets it back after each run. Capture gives null only where
-        // user code suppressed the flow and did not undo it, which Run undoes for later events as well.
+        Enter();
+        action();
+        Leave();
+    }
+
+    /// <summary>Remembers what the thread started with.</summary>
+    internal static void Enter() => _pristine ??= ExecutionContext.Capture();
+
+    /// <summary>Puts it back, where user code left something else.</summary>
+    internal static void Leave()
+    {
         ExecutionContext? context = ExecutionContext.Capture();
-        if (context is null)
+        if (!ReferenceEquals(context, _pristine))
         {
-            ExecutionContext.RestoreFlow();
-            context = ExecutionContext.Capture()!;
+            Restore(context);
         }
 
-        ExecutionContext.Run(context, callback, state);
-        SynchronizationContext.SetSynchronizationContext(null);
+        if (SynchronizationContext.Current is not null)
+        {
+            SynchronizationContext.SetSynchronizationContext(null);
+        }
+    }
+
+    private static void Restore(ExecutionContext? left)
+    {
+        if (left is null)
+        {
+            // The flow is suppressed.
+            ExecutionContext.RestoreFlow();
+        }
+
+        ExecutionContext.Restore(_pristine!);
     }
 }

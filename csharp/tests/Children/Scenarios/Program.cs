@@ -57,17 +57,15 @@ switch (args[0])
 
     case "block":
         {
-            // The pool makes a thread or two a second for work that blocks, so only some of the hundred start; those block
-            // their threads, and all of them must be cancelled in time.
+            // Each blocks its thread until it is cancelled; the pool alone would start one or two of them a second.
             const int Handlers = 100;
-            const int Enough = 10;
             ThreadPool.SetMinThreads(2, 2);
             int started = 0;
             int cancelled = 0;
-            using var enough = new CountdownEvent(Enough);
+            using var enough = new CountdownEvent(Handlers);
             var handler = new Handler((context, token) =>
             {
-                if (Interlocked.Increment(ref started) <= Enough)
+                if (Interlocked.Increment(ref started) <= Handlers)
                 {
                     enough.Signal();
                 }
@@ -81,7 +79,7 @@ switch (args[0])
                 throw new OperationCanceledException(token);
             });
             ProsodyClient client = Builder().WithMaxConcurrency(Handlers).Configure(static options => options.MaxUncommitted = 1_000).Build();
-            // Blocking handlers take the whole pool, so nothing here may need it.
+            // Blocking handlers may take the whole pool, so nothing here may need it.
             client.SubscribeAsync(handler).GetAwaiter().GetResult();
             Task.WaitAll([.. Enumerable.Range(0, Handlers).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))]);
             bool plenty = enough.Wait(TimeSpan.FromSeconds(30));
@@ -89,6 +87,43 @@ switch (args[0])
             client.Dispose();
             long took = Environment.TickCount64 - start;
             Console.WriteLine(plenty && cancelled == started && took < 4_000 ? "passed" : $"{started} started, {cancelled} were cancelled, disposing took {took} ms");
+            return 0;
+        }
+
+    case "stuck":
+        {
+            // A hundred handlers block their threads for ever, and so does every callback of their tokens. Everybody else
+            // must not notice: other keys, stopping, subscribing again, disposing.
+            const int Stuck = 100;
+            const int Quick = 2_000;
+            const int Again = 500;
+            const int Permits = 128;
+            ThreadPool.SetMinThreads(2, 2);
+            using var stuck = new CountdownEvent(Stuck);
+            using var first = new CountdownEvent(Quick);
+            using var second = new CountdownEvent(Again);
+            var handler = new Stubborn(stuck, first, second);
+            ProsodyClient client = Builder().WithMaxConcurrency(Permits).Configure(static options => options.MaxUncommitted = 10_000).Build();
+            void Send(string key, int count) => Task.WaitAll([.. Enumerable.Range(0, count).Select(n => client.SendAsync("topic", $"{key} {n}", new { A = n }))]);
+            client.SubscribeAsync(handler).GetAwaiter().GetResult();
+            Send("stuck", Stuck);
+            bool all = stuck.Wait(TimeSpan.FromSeconds(30));
+            Send("quick", Quick);
+            bool others = first.Wait(TimeSpan.FromSeconds(30));
+            long start = Environment.TickCount64;
+            client.UnsubscribeAsync().GetAwaiter().GetResult();
+            long stopping = Environment.TickCount64 - start;
+            client.SubscribeAsync(handler).GetAwaiter().GetResult();
+            Send("again", Again);
+            bool again = second.Wait(TimeSpan.FromSeconds(30));
+            start = Environment.TickCount64;
+            client.Dispose();
+            long disposing = Environment.TickCount64 - start;
+            // Each stuck handler has kept its permit; the others are all in use, although every handler holds a thread.
+            bool permits = handler.Most is > (Permits - Stuck) / 2 and <= Permits - Stuck;
+            Console.WriteLine(all && others && again && permits && stopping < 4_000 && disposing < 4_000
+                ? "passed"
+                : $"all started: {all}, others handled: {others}, stopping took {stopping} ms, again: {again}, at most {handler.Most} at once, disposing took {disposing} ms");
             return 0;
         }
 
@@ -163,6 +198,43 @@ switch (args[0])
     default:
         Console.WriteLine("no such scenario");
         return 2;
+}
+
+/// <summary>Never gives a thread back that a stuck key has lent it; holds one for 5 ms for a key that comes again.</summary>
+internal sealed class Stubborn(CountdownEvent stuck, CountdownEvent quick, CountdownEvent again) : IProsodyHandler<System.Text.Json.JsonElement>
+{
+    private int _now;
+    private int _most;
+
+    /// <summary>Most handlers that held a thread for 5 ms at once.</summary>
+    internal int Most => _most;
+
+    public Task OnMessageAsync(ProsodyContext prosodyContext, Message<System.Text.Json.JsonElement> message, CancellationToken cancellationToken)
+    {
+        if (message.Key.StartsWith("stuck", StringComparison.Ordinal))
+        {
+            cancellationToken.Register(static () => Thread.Sleep(Timeout.Infinite));
+            stuck.Signal();
+            Thread.Sleep(Timeout.Infinite);
+        }
+
+        if (message.Key.StartsWith("quick", StringComparison.Ordinal))
+        {
+            quick.Signal();
+            return Task.CompletedTask;
+        }
+
+        int now = Interlocked.Increment(ref _now);
+        for (int most = _most; now > most; most = _most)
+        {
+            Interlocked.CompareExchange(ref _most, now, most);
+        }
+
+        Thread.Sleep(5);
+        Interlocked.Decrement(ref _now);
+        again.Signal();
+        return Task.CompletedTask;
+    }
 }
 
 internal sealed class Handler(Func<ProsodyContext, CancellationToken, Task> act) : IProsodyHandler<System.Text.Json.JsonElement>
