@@ -444,6 +444,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Asks this provider for tokens, with SaslMechanism OAUTHBEARER, instead of a token endpoint.
+    #[must_use]
+    pub fn token_provider(mut self, provider: Arc<dyn prosody_wire::TokenProvider>) -> ClientBuilder {
+        self.options.set_token_provider(provider);
+        self
+    }
+
     /// Any other option.
     #[must_use]
     pub fn configure(mut self, configure: impl FnOnce(&mut Options)) -> ClientBuilder {
@@ -546,6 +553,8 @@ pub(crate) fn connect(
             }
         }
     };
+    let sasl = config.security.sasl(&connector);
+    let sasl = sasl.map_err(|why| problem("SaslOauthTokenEndpoint", why.to_string()))?;
     let connector = match config.security.tls.clone() {
         None => connector,
         Some(tls) => {
@@ -555,9 +564,12 @@ pub(crate) fn connect(
         }
     };
     let mut wire = prosody_wire::ClientConfig::new(seeds);
-    wire.sasl = config.security.sasl.clone().map(Arc::new);
+    wire.sasl = sasl.map(Arc::new);
     if config.security.is_exposed() {
         tracing::warn!("SecurityProtocol is sasl_plaintext: credentials and records travel unencrypted");
+    }
+    if config.security.is_endpoint_exposed() {
+        tracing::warn!("SaslOauthTokenEndpoint is http: the client's secret travels unencrypted");
     }
     if !config.source_system.is_empty() {
         // What brokers log and count by, so that an operator finds the application.

@@ -65,6 +65,7 @@ impl Error {
         use prosody_wire::ErrorKind as Wire;
         let kind = match cause.kind() {
             Wire::Tls(why) if why.is_retriable() => ErrorKind::Unreachable,
+            Wire::Token(why) if why.is_retriable() => ErrorKind::Unreachable,
             Wire::Unreachable { .. } | Wire::Io(_) => ErrorKind::Unreachable,
             Wire::Timeout => ErrorKind::Timeout,
             Wire::Closed(_) => ErrorKind::Closed,

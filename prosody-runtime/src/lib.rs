@@ -102,3 +102,4 @@ pub use insight::status::{PartitionStatus, RunningHandler};
 pub use insight::table::{METRICS, MetricKind, MetricSpec};
 pub use message::Message;
 pub use partition::event::Position;
+pub use prosody_wire::{BoxFuture, FixedToken, Token, TokenError, TokenProvider};

@@ -8,7 +8,7 @@ use prosody_base::guard::GuardError;
 
 use crate::net::TlsError;
 use crate::proto::{Disposition, ErrorCode};
-use crate::sasl::ScramError;
+use crate::sasl::{ScramError, TokenError};
 
 /// A failed operation. Cheap to clone: one broken connection fails many callers.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Io(Arc<io::Error>),
     /// TLS failed: a certificate, a file, or the connection under it.
     Tls(TlsError),
+    /// There is no token to show (OAUTHBEARER).
+    Token(TokenError),
     /// No answer in time.
     Timeout,
     /// The connection, or the whole client, was closed.
@@ -177,6 +179,7 @@ impl Error {
             }
             ErrorKind::Tls(cause) if cause.is_retriable() => Disposition::RefreshMetadata,
             ErrorKind::Full(_) | ErrorKind::Pending(_) => Disposition::Retry,
+            ErrorKind::Token(cause) if cause.is_retriable() => Disposition::RefreshMetadata,
             ErrorKind::Broker(code, _) => code.disposition(),
             // A broken frame breaks the connection, not the request: a new connection may work.
             ErrorKind::Decode(
@@ -184,6 +187,7 @@ impl Error {
             ) => Disposition::RefreshMetadata,
             ErrorKind::Decode(_)
             | ErrorKind::Tls(_)
+            | ErrorKind::Token(_)
             | ErrorKind::Unsupported { .. }
             | ErrorKind::Encode(_)
             | ErrorKind::Config(_) => Disposition::Fatal,
@@ -196,6 +200,7 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         match &self.0.kind {
             ErrorKind::Tls(cause) => !cause.is_retriable(),
+            ErrorKind::Token(cause) => !cause.is_retriable(),
             ErrorKind::Decode(DecodeError::Tls | DecodeError::Sasl(_)) => true,
             ErrorKind::Broker(code, _) => matches!(
                 *code,
@@ -237,6 +242,7 @@ impl fmt::Display for ErrorKind {
         match self {
             ErrorKind::Io(cause) => write!(f, "{cause}"),
             ErrorKind::Tls(cause) => write!(f, "{cause}"),
+            ErrorKind::Token(cause) => write!(f, "{cause}"),
             ErrorKind::Timeout => f.write_str("no answer in time"),
             ErrorKind::Closed(why) => f.write_str(why),
             ErrorKind::Decode(cause) => write!(f, "{cause}"),

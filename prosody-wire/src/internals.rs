@@ -34,7 +34,8 @@ pub async fn topic(client: &Client, topic: &str, wait: Duration) -> Result<(), E
 /// # Errors
 /// What its first caller would see.
 pub async fn connection(stream: Box<dyn Stream>, limits: &Limits, doors: &Doors) -> Result<(), Error> {
-    let connection = Connection::open(stream, "peer:1", "fuzz", None, limits, doors).await?;
+    let deadline = doors.clock.now() + limits.connect_timeout;
+    let connection = Connection::open(stream, "peer:1", "fuzz", None, limits, doors, deadline).await?;
     connection.call(&m::MetadataRequest::default(), limits.request_timeout).await.map(|_| ())
 }
 

@@ -95,6 +95,9 @@ pub use net::{
     TlsOptions,
 };
 pub use proto::{Disposition, ErrorCode};
-pub use sasl::{Sasl, SaslMechanism, ScramError};
+pub use sasl::{
+    ClientCredentials, ClientCredentialsConfig, Credentials, FixedToken, Sasl, SaslMechanism, ScramError,
+    Token, TokenError, TokenProvider,
+};
 pub use secret::Secret;
 pub use types::{BrokerId, IsolationLevel, LeaderEpoch, Offset, Topic, TopicId, TopicPartition};

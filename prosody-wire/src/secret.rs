@@ -12,6 +12,11 @@ impl Secret {
         Secret(secret.into())
     }
 
+    /// A text of somebody else without this secret, should it be in there.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+
     /// The secret itself, for whoever sends it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0

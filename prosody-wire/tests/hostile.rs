@@ -21,8 +21,8 @@ use prosody_base::{Doors, Network};
 use prosody_testkit::hostile::{Attack, Move, PASSWORD, Row, play, rows};
 use prosody_wire::batch::{BatchLimits, Batches, BufferPool, Decompressor};
 use prosody_wire::{
-    Client, ClientConfig, Connector, PipeConnector, Sasl, SaslMechanism, Secret, TlsConnector, TlsOptions,
-    internals,
+    Client, ClientConfig, ClientCredentials, ClientCredentialsConfig, Connector, Credentials, FixedToken,
+    PipeConnector, Sasl, SaslMechanism, Secret, TlsConnector, TlsOptions, Token, internals,
 };
 
 const ROW: &str = "PROSODY_HOSTILE_ROW";
@@ -93,6 +93,11 @@ fn attack(attack: Attack) -> Result<(), String> {
             assert!(!format!("{said:?}").contains(PASSWORD), "{said:?}");
             said
         }
+        Attack::TokenEndpoint(moves) => {
+            let said = peer(vec![Move::HelloLogin], Speaks::Endpoint(moves));
+            assert!(!format!("{said:?}").contains(PASSWORD), "{said:?}");
+            said
+        }
         Attack::Body { api, version, body } => {
             internals::response(api, version, &Bytes::from(body)).map_err(|error| error.to_string())
         }
@@ -118,6 +123,19 @@ enum Speaks {
     Plain,
     Tls,
     Sasl(&'static str),
+    /// Asks a token endpoint that does this.
+    Endpoint(Vec<Move>),
+}
+
+fn serve(network: &Network, address: &str, moves: Vec<Move>) {
+    let mut listener = network.listen(address).unwrap();
+    let moves = Arc::new(moves);
+    tokio::spawn(async move {
+        while let Ok(stream) = listener.accept().await {
+            let moves = moves.clone();
+            tokio::spawn(async move { play(stream, &moves).await });
+        }
+    });
 }
 
 /// A client whose only broker is the peer.
@@ -126,24 +144,33 @@ fn peer(moves: Vec<Move>, speaks: Speaks) -> Result<(), String> {
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async move {
         let network = Network::default();
-        let mut listener = network.listen("peer:9092").unwrap();
-        let moves = Arc::new(moves);
-        tokio::spawn(async move {
-            while let Ok(stream) = listener.accept().await {
-                let moves = moves.clone();
-                tokio::spawn(async move { play(stream, &moves).await });
-            }
-        });
+        serve(&network, "peer:9092", moves);
         let mut config = ClientConfig::new(["peer:9092"]);
-        let pipes: Arc<dyn Connector> = Arc::new(PipeConnector(network));
+        let pipes: Arc<dyn Connector> = Arc::new(PipeConnector(network.clone()));
         let connector = match speaks {
             Speaks::Plain => pipes,
             Speaks::Tls => Arc::new(TlsConnector::new(pipes, TlsOptions::default()).unwrap()),
+            Speaks::Sasl("OAUTHBEARER") => {
+                config.sasl = Some(Arc::new(Sasl::Bearer(Arc::new(FixedToken(Token::new(PASSWORD))))));
+                pipes
+            }
+            Speaks::Endpoint(moves) => {
+                serve(&network, "endpoint:80", moves);
+                let oauth = ClientCredentialsConfig {
+                    endpoint: "http://endpoint:80/token".to_owned(),
+                    client_id: "me".to_owned(),
+                    client_secret: Secret::new(PASSWORD),
+                    scope: None,
+                };
+                let oauth = ClientCredentials::new(oauth, pipes.clone(), TlsOptions::default()).unwrap();
+                config.sasl = Some(Arc::new(Sasl::Bearer(Arc::new(oauth))));
+                pipes
+            }
             Speaks::Sasl(name) => {
                 let all = [SaslMechanism::Plain, SaslMechanism::ScramSha256, SaslMechanism::ScramSha512];
                 let mechanism = all.into_iter().find(|mechanism| mechanism.name() == name).unwrap();
                 let (user, password) = ("user".to_owned(), Secret::new(PASSWORD));
-                config.sasl = Some(Arc::new(Sasl { mechanism, user, password }));
+                config.sasl = Some(Arc::new(Sasl::Password(Credentials { mechanism, user, password })));
                 pipes
             }
         };

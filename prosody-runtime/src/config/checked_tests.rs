@@ -132,6 +132,26 @@ fn security_options_that_do_not_fit_together_are_all_named() {
     assert_eq!(wrong(&[tls, files[2]]), ["SslCertificateLocation"]);
     assert_eq!(wrong(&[tls, files[0]]), ["SslCaLocation"], "the file is read when the client is built");
     assert_eq!(wrong(&[("SslKeyPassword", "x")]), ["SslKeyPassword"]);
+    let token = [("SecurityProtocol", "sasl_plaintext"), ("SaslMechanism", "OAUTHBEARER")];
+    let (endpoint, id, secret) = ("SaslOauthTokenEndpoint", "SaslOauthClientId", "SaslOauthClientSecret");
+    assert_eq!(wrong(&token), [endpoint, id, secret]);
+    let by_endpoint =
+        [(endpoint, "https://idp.example/token"), (id, "me"), (secret, "s"), ("SaslOauthScope", "k")];
+    assert_eq!(wrong(&[&token[..], &by_endpoint].concat()), none);
+    assert_eq!(wrong(&[&token[..], &by_endpoint, &user].concat()), ["SaslUsername", "SaslPassword"]);
+    assert_eq!(wrong(&[&all[..], &by_endpoint].concat()), [endpoint, id, secret, "SaslOauthScope"]);
+    assert_eq!(wrong(&by_endpoint), [endpoint, id, secret, "SaslOauthScope"]);
+    for url in ["ftp://idp/", "idp.example/token", "https://", "https://me:s@idp.example/"] {
+        let given = [(endpoint, url), by_endpoint[1], by_endpoint[2]];
+        assert_eq!(wrong(&[&token[..], &given].concat()), [endpoint], "{url}");
+    }
+    let mut by_code = with(&[&token[..], &[("BootstrapServers", "a:1"), by_endpoint[3]]].concat());
+    by_code.set_token_provider(std::sync::Arc::new(prosody_wire::FixedToken(prosody_wire::Token::new("t"))));
+    assert!(problems(by_code.clone())[0].starts_with("SaslOauthScope"), "the code decides");
+    by_code.sasl_oauth_scope = None;
+    assert!(check(by_code.clone(), vec![]).is_ok());
+    by_code.sasl_mechanism = Some(crate::SaslMechanism::Plain);
+    assert!(problems(by_code).concat().contains("a token provider has no effect"), "nobody would ask it");
     let text = format!("{:?}", check(with(&[&[("BootstrapServers", "a:1")], &all[..]].concat()), vec![]));
     assert!(text.contains("***") && !text.contains("\"p\""), "{text}");
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use prosody_wire::Secret;
+use std::sync::Arc;
+
+use prosody_wire::{Secret, TokenProvider};
 
 use super::duration::{parse_duration, parse_size};
 use super::table::{Field, OPTIONS, OptionSpec, Problem, Support};
@@ -68,6 +70,8 @@ pub enum SaslMechanism {
     ScramSha256,
     /// By challenge and response with SHA-512.
     ScramSha512,
+    /// By tokens of an identity provider.
+    OauthBearer,
 }
 
 /// Which records of transactions are seen.
@@ -147,9 +151,14 @@ pub struct Options {
     pub sasl_mechanism: Option<SaslMechanism>,
     pub sasl_username: Option<String>,
     pub sasl_password: Option<Secret>,
+    pub sasl_oauth_token_endpoint: Option<String>,
+    pub sasl_oauth_client_id: Option<String>,
+    pub sasl_oauth_client_secret: Option<Secret>,
+    pub sasl_oauth_scope: Option<String>,
     pub ssl_ca_location: Option<String>,
     pub ssl_certificate_location: Option<String>,
     pub ssl_key_location: Option<String>,
+    pub ssl_key_password: Option<Secret>,
     pub client_rack: Option<String>,
     pub group_instance_id: Option<String>,
     pub session_timeout: Option<Duration>,
@@ -158,6 +167,18 @@ pub struct Options {
     pub partitioner: Option<Partitioner>,
     /// Options in text whose feature does not exist yet, by name, with whether the value asks for more than "off".
     pub(crate) unsupported: Vec<&'static str>,
+    pub(crate) tokens: Option<Tokens>,
+}
+
+/// A provider of tokens, which can only be given in code.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(pub(crate) Arc<dyn TokenProvider>);
+
+/// The same one, not an equal one.
+impl PartialEq for Tokens {
+    fn eq(&self, other: &Tokens) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Options {
@@ -172,6 +193,11 @@ impl Options {
             return Err(Problem::unknown(name));
         };
         self.put(spec, text).map_err(|why| spec.problem(why))
+    }
+
+    /// Asks this provider for tokens (SaslMechanism OAUTHBEARER) instead of a token endpoint.
+    pub fn set_token_provider(&mut self, provider: Arc<dyn TokenProvider>) {
+        self.tokens = Some(Tokens(provider));
     }
 
     pub(crate) fn put(&mut self, spec: &'static OptionSpec, text: &str) -> Result<(), String> {
@@ -229,6 +255,7 @@ impl Options {
                 }
             }
         }
+        self.tokens = self.tokens.or(fallback.tokens);
         self
     }
 }
@@ -257,6 +284,7 @@ const MECHANISMS: Words<SaslMechanism> = &[
     (&["plain"], SaslMechanism::Plain),
     (&["scram-sha-256"], SaslMechanism::ScramSha256),
     (&["scram-sha-512"], SaslMechanism::ScramSha512),
+    (&["oauthbearer"], SaslMechanism::OauthBearer),
 ];
 const ISOLATION: Words<IsolationLevel> = &[
     (&["read_committed", "read-committed"], IsolationLevel::ReadCommitted),

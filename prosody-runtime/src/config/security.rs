@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use prosody_wire::{Sasl, TcpConnector, TlsConnector, TlsError, TlsFile, TlsIdentity, TlsOptions};
+use prosody_wire::{
+    ClientCredentials, ClientCredentialsConfig, Connector, Credentials, Error, Sasl, TcpConnector,
+    TlsConnector, TlsError, TlsFile, TlsIdentity, TlsOptions,
+};
 
 use super::checked::Check;
 use super::options::{Options, SaslMechanism, SecurityProtocol};
@@ -13,13 +16,42 @@ use super::options::{Options, SaslMechanism, SecurityProtocol};
 pub(crate) struct Security {
     /// `None` is plaintext.
     pub(crate) tls: Option<TlsOptions>,
-    pub(crate) sasl: Option<Sasl>,
+    pub(crate) identity: Option<Identity>,
+    /// What the certificate of a token endpoint is checked against.
+    endpoint: TlsOptions,
+}
+
+/// Who the client is.
+#[derive(Clone, Debug)]
+pub(crate) enum Identity {
+    Known(Sasl),
+    /// Whoever a token endpoint says.
+    Endpoint(ClientCredentialsConfig),
 }
 
 impl Security {
     /// Whether a password, or what can be guessed from it, travels in the clear.
     pub(crate) fn is_exposed(&self) -> bool {
-        self.sasl.is_some() && self.tls.is_none()
+        self.identity.is_some() && self.tls.is_none()
+    }
+
+    /// Whether the secret of the client travels in the clear to a token endpoint.
+    pub(crate) fn is_endpoint_exposed(&self) -> bool {
+        let Some(Identity::Endpoint(config)) = &self.identity else { return false };
+        config.endpoint.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
+    }
+
+    /// What the Kafka layer takes. `tcp` reaches the token endpoint, should there be one.
+    pub(crate) fn sasl(&self, tcp: &Arc<dyn Connector>) -> Result<Option<Sasl>, Error> {
+        Ok(match &self.identity {
+            None => None,
+            Some(Identity::Known(sasl)) => Some(sasl.clone()),
+            Some(Identity::Endpoint(config)) => {
+                let endpoint =
+                    ClientCredentials::new(config.clone(), Arc::clone(tcp), self.endpoint.clone())?;
+                Some(Sasl::Bearer(Arc::new(endpoint)))
+            }
+        })
     }
 }
 
@@ -33,7 +65,8 @@ pub(super) fn check(check: &mut Check, options: &mut Options, mock: bool) -> Sec
         SecurityProtocol::SaslPlaintext => (false, true),
         SecurityProtocol::SaslSsl => (true, true),
     };
-    let sasl = sasl(check, options, with_sasl);
+    let identity = identity(check, options, with_sasl);
+    let authorities = options.ssl_ca_location.clone().map(PathBuf::from);
     let tls = tls(check, options, with_tls);
     // A mock cluster listens in plaintext: settings of the real one may stay where they are.
     if mock {
@@ -42,7 +75,13 @@ pub(super) fn check(check: &mut Check, options: &mut Options, mock: bool) -> Sec
     if let Some(Err(why)) = tls.clone().map(|tls| TlsConnector::new(Arc::new(TcpConnector), tls)) {
         check.wrong(option_of(&why), why.to_string());
     }
-    Security { tls, sasl }
+    let endpoint = TlsOptions { authorities, and_platform: true, identity: None };
+    let security = Security { tls, identity, endpoint };
+    let tcp: Arc<dyn Connector> = Arc::new(TcpConnector);
+    if let Err(why) = security.sasl(&tcp) {
+        check.wrong("SaslOauthTokenEndpoint", why.to_string());
+    }
+    security
 }
 
 /// The option that names the file a failure is about.
@@ -55,24 +94,90 @@ pub(crate) fn option_of(why: &TlsError) -> &'static str {
     }
 }
 
-fn sasl(check: &mut Check, options: &mut Options, wanted: bool) -> Option<Sasl> {
+/// What an option of SASL is to a mechanism.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Required,
+    Optional,
+    Useless,
+}
+
+fn identity(check: &mut Check, options: &mut Options, wanted: bool) -> Option<Identity> {
+    use Need::{Optional, Required, Useless};
     let mechanism = options.sasl_mechanism;
     let user = check.text("SaslUsername", options.sasl_username.take());
     let password = options.sasl_password.take();
-    let given = [mechanism.is_some(), user.is_some(), password.is_some()];
-    for (option, given) in ["SaslMechanism", "SaslUsername", "SaslPassword"].into_iter().zip(given) {
-        if wanted && !given {
-            check.wrong(option, "required with SecurityProtocol `sasl_ssl` and `sasl_plaintext`");
-        } else if given && !wanted {
-            check.wrong(option, "has no effect unless SecurityProtocol is `sasl_ssl` or `sasl_plaintext`");
+    let endpoint = check.text("SaslOauthTokenEndpoint", options.sasl_oauth_token_endpoint.take());
+    let client_id = check.text("SaslOauthClientId", options.sasl_oauth_client_id.take());
+    let client_secret = options.sasl_oauth_client_secret.take();
+    let scope = check.text("SaslOauthScope", options.sasl_oauth_scope.take());
+    let provider = options.tokens.take();
+    let with_token = mechanism == Some(SaslMechanism::OauthBearer);
+    let by_password = if with_token { Useless } else { Required };
+    let (by_endpoint, by_scope) = match (with_token, &provider) {
+        (true, None) => (Required, Optional),
+        _ => (Useless, Useless),
+    };
+    let needs = [
+        ("SaslMechanism", mechanism.is_some(), Required),
+        ("SaslUsername", user.is_some(), by_password),
+        ("SaslPassword", password.is_some(), by_password),
+        ("SaslOauthTokenEndpoint", endpoint.is_some(), by_endpoint),
+        ("SaslOauthClientId", client_id.is_some(), by_endpoint),
+        ("SaslOauthClientSecret", client_secret.is_some(), by_endpoint),
+        ("SaslOauthScope", scope.is_some(), by_scope),
+    ];
+    for (option, given, need) in needs {
+        match (wanted, given, need) {
+            (false, true, _) => {
+                check
+                    .wrong(option, "has no effect unless SecurityProtocol is `sasl_ssl` or `sasl_plaintext`");
+            }
+            (true, false, Required) if with_token => {
+                check.wrong(
+                    option,
+                    "required with SaslMechanism OAUTHBEARER, unless a token provider is given in code",
+                );
+            }
+            (true, false, Required) => {
+                check.wrong(option, "required with SecurityProtocol `sasl_ssl` and `sasl_plaintext`");
+            }
+            (true, true, Useless) if with_token => {
+                check.wrong(
+                    option,
+                    "has no effect with these tokens: they come from elsewhere and say who the client is",
+                );
+            }
+            (true, true, Useless) => {
+                check.wrong(option, "has no effect unless SaslMechanism is OAUTHBEARER");
+            }
+            _ => {}
         }
+    }
+    if provider.is_some() && !(wanted && with_token) {
+        check.wrong(
+            "SaslMechanism",
+            "a token provider has no effect unless this is OAUTHBEARER, over `sasl_ssl` or `sasl_plaintext`",
+        );
+    }
+    if !wanted {
+        return None;
     }
     let mechanism = match mechanism? {
         SaslMechanism::Plain => prosody_wire::SaslMechanism::Plain,
         SaslMechanism::ScramSha256 => prosody_wire::SaslMechanism::ScramSha256,
         SaslMechanism::ScramSha512 => prosody_wire::SaslMechanism::ScramSha512,
+        SaslMechanism::OauthBearer => {
+            return Some(match provider {
+                Some(provider) => Identity::Known(Sasl::Bearer(provider.0)),
+                None => {
+                    let (endpoint, client_id, client_secret) = (endpoint?, client_id?, client_secret?);
+                    Identity::Endpoint(ClientCredentialsConfig { endpoint, client_id, client_secret, scope })
+                }
+            });
+        }
     };
-    wanted.then_some(Sasl { mechanism, user: user?, password: password? })
+    Some(Identity::Known(Sasl::Password(Credentials { mechanism, user: user?, password: password? })))
 }
 
 fn tls(check: &mut Check, options: &mut Options, wanted: bool) -> Option<TlsOptions> {
@@ -86,11 +191,15 @@ fn tls(check: &mut Check, options: &mut Options, wanted: bool) -> Option<TlsOpti
     let authorities = path("SslCaLocation", options.ssl_ca_location.take());
     let certificate = path("SslCertificateLocation", options.ssl_certificate_location.take());
     let key = path("SslKeyLocation", options.ssl_key_location.take());
+    let key_password = options.ssl_key_password.take();
+    if key_password.is_some() && key.is_none() {
+        check.wrong("SslKeyPassword", "has no effect without SslKeyLocation");
+    }
     let mut missing = |option: &str, other: &str, path: &Path| {
         check.wrong(option, format!("required with {other} `{}`", path.display()));
     };
     let identity = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some(TlsIdentity { certificate, key }),
+        (Some(certificate), Some(key)) => Some(TlsIdentity { certificate, key, key_password }),
         (Some(certificate), None) => {
             missing("SslKeyLocation", "SslCertificateLocation", &certificate);
             None
@@ -101,5 +210,5 @@ fn tls(check: &mut Check, options: &mut Options, wanted: bool) -> Option<TlsOpti
         }
         (None, None) => None,
     };
-    wanted.then_some(TlsOptions { authorities, identity })
+    wanted.then_some(TlsOptions { authorities, and_platform: false, identity })
 }

@@ -1,10 +1,13 @@
 //! Encrypted and authenticated brokers, by options alone.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_runtime::{ErrorKind, Options};
+use prosody_runtime::{ErrorKind, FixedToken, Options, Token};
 use prosody_testkit::{ClusterConfig, ServerSasl, ServerTls};
+
+use tokio::io::AsyncWriteExt;
 
 use crate::world::{Diary, World, quick, send_numbered};
 
@@ -13,7 +16,9 @@ fn secure() -> (World, PathBuf) {
     let certified = rcgen::generate_simple_self_signed(["b1".to_owned()]).unwrap();
     let pem = certified.cert.pem();
     let tls = ServerTls::new(&pem, &certified.signing_key.serialize_pem(), None).unwrap();
-    let sasl = ServerSasl::new([("alice", "sesame")]);
+    let mut sasl = ServerSasl::new([("alice", "sesame")]);
+    sasl.mechanisms.push("OAUTHBEARER".to_owned());
+    sasl.tokens.insert("a-token".to_owned());
     let config = ClusterConfig { tls: Some(tls), sasl: Some(sasl), ..ClusterConfig::default() };
     let name = format!("prosody-e2e-{}-{:?}.pem", std::process::id(), std::thread::current().id());
     let file = std::env::temp_dir().join(name);
@@ -72,5 +77,45 @@ async fn a_refused_password_or_certificate_fails_subscribe_at_once() {
         assert_eq!((refused.kind(), refused.is_retriable()), (kind, false), "{refused}");
         assert!(refused.to_string().contains(text) && !refused.to_string().contains("sesam"), "{refused}");
     }
+    let _ = std::fs::remove_file(ca);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_handled_with_tokens_of_the_application_and_of_an_endpoint() {
+    let (world, ca) = secure();
+    let shared = [
+        ("SecurityProtocol", "sasl_ssl"),
+        ("SaslMechanism", "OAUTHBEARER"),
+        ("SslCaLocation", ca.to_str().unwrap()),
+    ];
+    let endpoint = [
+        ("SaslOauthTokenEndpoint", "http://idp:8080/token"),
+        ("SaslOauthClientId", "me"),
+        ("SaslOauthClientSecret", "sesame"),
+    ];
+    let mut listener = world.cluster.network().listen("idp:8080").unwrap();
+    let idp = tokio::spawn(async move {
+        while let Ok(mut stream) = listener.accept().await {
+            let body = r#"{"access_token":"a-token","expires_in":3600}"#;
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        }
+    });
+    for by_code in [true, false] {
+        let mut builder = world.builder().configure(|options| set(options, &shared));
+        builder = if by_code {
+            builder.token_provider(Arc::new(FixedToken(Token::new("a-token"))))
+        } else {
+            builder.configure(|options| set(options, &endpoint))
+        };
+        let client = builder.build().unwrap();
+        let diary = Diary::default();
+        client.subscribe(quick(&diary)).await.unwrap();
+        send_numbered(&client, 20, 5).await;
+        world.until("handled", || diary.ended().len() == 20).await;
+        client.close().await.unwrap();
+    }
+    idp.abort();
     let _ = std::fs::remove_file(ca);
 }

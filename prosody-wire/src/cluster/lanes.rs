@@ -15,6 +15,7 @@ use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::figures::{Book, BrokerFigures};
 use crate::net::Connector;
+use crate::sasl::Login;
 use crate::types::BrokerId;
 
 /// What a connection is used for. A long request holds up only its own lane.
@@ -53,6 +54,7 @@ pub(super) struct Lanes {
     slots: Mutex<BTreeMap<(Target, Lane), Slot>>,
     connector: Arc<dyn Connector>,
     config: Arc<ClientConfig>,
+    login: Option<Arc<Login>>,
     doors: Doors,
     closed: AtomicBool,
     figures: Book,
@@ -71,8 +73,9 @@ struct Slot {
 impl Lanes {
     pub(super) fn new(connector: Arc<dyn Connector>, config: Arc<ClientConfig>, doors: Doors) -> Lanes {
         let (finished, _) = watch::channel(0);
+        let login = config.sasl.as_ref().map(|sasl| Arc::new(Login::new(sasl, &config.limits, &doors)));
         let (figures, closed) = (Book::new(config.limits.brokers), AtomicBool::new(false));
-        Lanes { slots: Mutex::default(), connector, config, doors, closed, figures, finished }
+        Lanes { slots: Mutex::default(), connector, config, login, doors, closed, figures, finished }
     }
 
     /// An open connection, or the dial that is under way now.
@@ -160,16 +163,14 @@ impl Lanes {
         };
         let limits = &self.config.limits;
         let deadline = self.doors.clock.now() + limits.connect_timeout;
-        let work = async {
-            let stream = self.connector.connect(host, *port).await;
-            let stream = stream.map_err(|cause| Error::io(format!("connecting to {peer}"), cause))?;
-            let sasl = self.config.sasl.as_ref();
-            Connection::open(stream, &peer, &self.config.client_id, sasl, limits, &self.doors).await
+        let connecting = || format!("connecting to {peer}");
+        // Each step knows its name, so each keeps the deadline itself.
+        let stream = match self.doors.clock.until(deadline, self.connector.connect(host, *port)).await {
+            Ok(stream) => stream.map_err(|cause| Error::io(connecting(), cause))?,
+            Err(_) => return Err(Error::new(connecting(), ErrorKind::Timeout)),
         };
-        match self.doors.clock.until(deadline, work).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::new(format!("connecting to {peer}"), ErrorKind::Timeout)),
-        }
+        let (name, login) = (&self.config.client_id, self.login.as_ref());
+        Connection::open(stream, &peer, name, login, limits, &self.doors, deadline).await
     }
 
     fn finish(&self, target: Target, lane: Lane, address: Address, result: &Result<Connection, Error>) {

@@ -61,8 +61,9 @@ impl Shared {
     }
 
     fn ended(&self) -> Error {
-        let doing = format!("connection to {}", self.machine().peer());
-        Error::new(doing, ErrorKind::Closed("the broker closed the connection"))
+        let machine = self.machine();
+        let doing = format!("connection to {}", machine.peer());
+        Error::new(doing, ErrorKind::Closed(machine.why_ended()))
     }
 
     fn broken(&self, cause: io::Error) -> Error {

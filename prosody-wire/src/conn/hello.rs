@@ -3,9 +3,9 @@
 //! The answer comes before anything is known about the peer, and brokers answer a version they do not know in odd
 //! layouts. So nothing that arrives here may be trusted, and everything that cannot be read falls back to version 0.
 
-use std::time::Duration;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use prosody_base::Instant;
 
 use super::{Body, Handle};
 use crate::error::{DecodeError, Error};
@@ -18,12 +18,13 @@ const FIRST: i16 = 3;
 const APIS: usize = 1_024;
 
 /// Asks, and asks again in version 0 when the first answer says so or cannot be read.
-pub(super) async fn ask(connection: &Handle, timeout: Duration) -> Result<Offered, Error> {
-    let answer = connection.send(ApiKey::ApiVersions, FIRST, request(), timeout).await?;
+pub(super) async fn ask(connection: &Handle, deadline: Instant) -> Result<Offered, Error> {
+    let left = || deadline.saturating_duration_since(connection.clock.now());
+    let answer = connection.send(ApiKey::ApiVersions, FIRST, request(), left()).await?;
     if let Ok(offered) = decode(answer, FIRST) {
         return Ok(offered);
     }
-    let answer = connection.send(ApiKey::ApiVersions, 0, Body::default(), timeout).await?;
+    let answer = connection.send(ApiKey::ApiVersions, 0, Body::default(), left()).await?;
     decode(answer, 0).map_err(|cause| {
         Error::decode(format!("ApiVersions v0 to {}", connection.shared.machine().peer()), cause)
     })

@@ -39,6 +39,8 @@ pub(super) struct Machine<W> {
     last_used: Instant,
     /// Only the messages of an exchange about who we are may be written.
     held: bool,
+    /// We did not say who we are, and nothing was answered since.
+    unknown: bool,
     closed: Option<Error>,
     /// Where it counts.
     pub(super) figures: Arc<Figures>,
@@ -95,6 +97,7 @@ impl<W> Machine<W> {
             earliest: None,
             last_used: now,
             held: false,
+            unknown: false,
             closed: None,
             figures: Arc::default(),
         }
@@ -163,6 +166,21 @@ impl<W> Machine<W> {
         self.held = held;
     }
 
+    /// Notes that the broker does not know who we are: it may refuse the first request that needs it to.
+    pub(super) fn stay_anonymous(&mut self) {
+        self.unknown = true;
+    }
+
+    /// What to say when the peer ends the connection.
+    pub(super) fn why_ended(&self) -> &'static str {
+        if self.unknown && !self.in_flight.is_empty() {
+            "the broker closed the connection instead of answering its first request; perhaps this listener asks who \
+             its clients are (SASL), or for TLS"
+        } else {
+            "the broker closed the connection"
+        }
+    }
+
     /// A whole frame without its length field. Returns whom it answers and the body.
     ///
     /// # Errors
@@ -180,6 +198,7 @@ impl<W> Machine<W> {
             return Err(self.broken(DecodeError::Correlation { expected, got }));
         };
         self.figures.answered(oldest.call.api, now.saturating_duration_since(oldest.written));
+        self.unknown = false;
         // ApiVersions answers with header v0 in every version, so that a client that guessed wrong can read it.
         if oldest.call.api.response_header_version(oldest.call.version) >= 1 {
             skip_tagged_fields(&mut frame).map_err(|cause| self.broken(cause))?;

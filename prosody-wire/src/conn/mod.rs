@@ -33,7 +33,7 @@ use crate::figures::Figures;
 use crate::limits::Limits;
 use crate::net::Stream;
 use crate::proto::{ApiKey, Decodable, Encodable, Offered, Request, versions};
-use crate::sasl::Sasl;
+use crate::sasl::Login;
 use driver::Shared;
 use machine::{Bounds, Machine};
 
@@ -88,14 +88,15 @@ impl Connection {
     /// Takes over an open stream to `peer` ("broker 1 at kafka:9092"), asks which versions it speaks and says who we are.
     ///
     /// # Errors
-    /// When the peer does not answer ApiVersions in any way within [`Limits::connect_timeout`], or refuses us.
+    /// When the peer does not answer in any way by `deadline`, with the step it was at, or refuses us.
     pub(crate) async fn open(
         stream: Box<dyn Stream>,
         peer: &str,
         client_id: &str,
-        sasl: Option<&Arc<Sasl>>,
+        login: Option<&Arc<Login>>,
         limits: &Limits,
         doors: &Doors,
+        deadline: Instant,
     ) -> Result<Connection, Error> {
         let bounds = Bounds { in_flight: limits.in_flight, queued: limits.queued, throttle: limits.throttle };
         let machine = Machine::new(peer.to_owned(), client_id.to_owned(), bounds, doors.clock.now());
@@ -103,12 +104,15 @@ impl Connection {
         let tasks = driver::start(&shared, stream, doors);
         let (clock, session) = (doors.clock.clone(), OnceLock::new());
         let mut handle = Handle { shared, offered: Offered::default(), clock, _tasks: tasks, session };
-        handle.offered = hello::ask(&handle, limits.connect_timeout).await?;
-        let Some(sasl) = sasl else { return Ok(Connection(Arc::new(handle))) };
-        let lifetime = login::log_in(&handle, sasl, limits.connect_timeout).await?;
+        handle.offered = hello::ask(&handle, deadline).await?;
+        let Some(login) = login else {
+            handle.shared.machine().stay_anonymous();
+            return Ok(Connection(Arc::new(handle)));
+        };
+        let lifetime = login::log_in(&handle, login, deadline).await?;
         let handle = Arc::new(handle);
         if let Some(lifetime) = lifetime {
-            let stay = login::stay(Arc::downgrade(&handle), Arc::clone(sasl), doors.clone(), lifetime);
+            let stay = login::stay(Arc::downgrade(&handle), Arc::clone(login), doors.clone(), lifetime);
             let _ = handle.session.set(doors.spawner.spawn(prosody_base::Lane::Io, stay));
         }
         Ok(Connection(handle))

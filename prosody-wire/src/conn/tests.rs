@@ -14,6 +14,11 @@ use crate::testing::{Asked, greet, offers, request};
 
 const LONG: Duration = Duration::from_secs(30);
 
+async fn dial(near: PipeStream, limits: &Limits, doors: &Doors) -> Result<Connection, Error> {
+    let deadline = doors.clock.now() + limits.connect_timeout;
+    Connection::open(Box::new(near), "broker 1", "me", None, limits, doors, deadline).await
+}
+
 /// A connection and the other end of its pipe, after the greeting.
 async fn open() -> (Connection, PipeStream) {
     let (near, mut far) = tokio::io::duplex(1 << 20);
@@ -23,8 +28,7 @@ async fn open() -> (Connection, PipeStream) {
     };
     let doors = Doors::simulated(1);
     let limits = Limits::default();
-    let (connection, far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), greeted);
+    let (connection, far) = tokio::join!(dial(near, &limits, &doors), greeted);
     (connection.expect("greeted"), far)
 }
 
@@ -38,8 +42,7 @@ async fn greeted_with(answer: &'static [u8]) -> Error {
         far.write_all(answer).await.expect("open");
         far
     };
-    let (connection, _far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), peer);
+    let (connection, _far) = tokio::join!(dial(near, &limits, &doors), peer);
     connection.expect_err("not a broker")
 }
 
@@ -205,10 +208,7 @@ async fn a_peer_that_reads_nothing_ends_in_a_timeout_and_not_in_memory() {
     let (near, mut far) = tokio::io::duplex(1 << 10);
     let doors = Doors::simulated(1);
     let limits = Limits { queued: 4, in_flight: 2, ..Limits::default() };
-    let (connection, ()) = tokio::join!(
-        Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors),
-        greet(&mut far)
-    );
+    let (connection, ()) = tokio::join!(dial(near, &limits, &doors), greet(&mut far));
     let connection = connection.expect("greeted");
     let big = || {
         let body = Body::new(vec![Bytes::from_static(&[0; 4_000])]);
@@ -256,8 +256,7 @@ async fn falls_back(odd: &[u8]) -> Connection {
         far.write_all(&offers(&second, &[(ApiKey::Metadata, 0, 8)])).await.expect("open");
         far
     };
-    let (connection, _far) =
-        tokio::join!(Connection::open(Box::new(near), "broker 1", "me", None, &limits, &doors), peer);
+    let (connection, _far) = tokio::join!(dial(near, &limits, &doors), peer);
     connection.expect("fell back")
 }
 

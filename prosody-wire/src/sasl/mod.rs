@@ -4,15 +4,28 @@
 //! | file | question |
 //! |---|---|
 //! | `scram.rs` | how do both sides prove that they know a password without sending it? (RFC 5802) |
+//! | `bearer.rs` | what is a token, and how is it shown and refused? (RFC 7628) |
+//! | `tokens.rs` | which token counts now, and who asks for the next one in time? (driver) |
+//! | `oidc.rs` | how does a token endpoint give a client its token? (client credentials) |
 
+pub(crate) mod bearer;
+mod oidc;
 pub(crate) mod scram;
+pub(crate) mod tokens;
 
 use std::fmt;
+use std::sync::Arc;
 
+use prosody_base::Doors;
+
+use crate::limits::Limits;
 use crate::secret::Secret;
+pub use bearer::{FixedToken, Token, TokenError, TokenProvider};
+pub use oidc::{ClientCredentials, ClientCredentialsConfig};
 pub use scram::ScramError;
+use tokens::Tokens;
 
-/// How the proof is made.
+/// How a password is proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaslMechanism {
     /// The password itself is sent. Only sensible inside TLS.
@@ -41,10 +54,19 @@ impl fmt::Display for SaslMechanism {
     }
 }
 
-/// Who the client is to the brokers. User and password are used as their UTF-8 bytes, without SASLprep, which is what
-/// Apache Kafka does on its side.
+/// Who the client is to the brokers.
+#[derive(Clone, Debug)]
+pub enum Sasl {
+    /// A user with a password: PLAIN or SCRAM.
+    Password(Credentials),
+    /// Whoever its tokens say: OAUTHBEARER (KIP-255). One client asks for one token at a time and shares it between its
+    /// connections.
+    Bearer(Arc<dyn TokenProvider>),
+}
+
+/// A user and a password, used as their UTF-8 bytes, without SASLprep, which is what Apache Kafka does on its side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sasl {
+pub struct Credentials {
     /// How the proof is made.
     pub mechanism: SaslMechanism,
     /// The user's name; not empty, without NUL.
@@ -56,22 +78,36 @@ pub struct Sasl {
 impl Sasl {
     /// Why no broker could ever accept this, if so.
     pub(crate) fn problem(&self) -> Option<&'static str> {
-        if self.user.is_empty() {
+        let Sasl::Password(Credentials { user, password, .. }) = self else { return None };
+        if user.is_empty() {
             return Some("the SASL user is empty");
         }
-        let separated = self.user.contains('\0') || self.password.reveal().contains('\0');
+        let separated = user.contains('\0') || password.reveal().contains('\0');
         separated.then_some("a SASL user or password contains NUL, which separates them on the wire")
     }
+}
 
+impl Credentials {
     /// The one message of PLAIN (RFC 4616): no authorization id, user, password.
     pub(crate) fn plain(&self) -> Vec<u8> {
         format!("\0{}\0{}", self.user, self.password.reveal()).into_bytes()
     }
+}
 
-    /// A peer's text without our secret, should it send that back, and not without end.
-    pub(crate) fn safe(&self, text: &str) -> String {
-        let secret = self.password.reveal();
-        let text = if secret.is_empty() { text.to_owned() } else { text.replace(secret, "***") };
-        text.chars().take(500).collect()
+/// What the connections of one client share.
+#[derive(Debug)]
+pub(crate) enum Login {
+    Password(Credentials),
+    Bearer(Box<Tokens>),
+}
+
+impl Login {
+    pub(crate) fn new(sasl: &Sasl, limits: &Limits, doors: &Doors) -> Login {
+        match sasl {
+            Sasl::Password(credentials) => Login::Password(credentials.clone()),
+            Sasl::Bearer(provider) => {
+                Login::Bearer(Box::new(Tokens::new(Arc::clone(provider), limits.clone(), doors.clone())))
+            }
+        }
     }
 }

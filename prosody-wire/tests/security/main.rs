@@ -11,5 +11,7 @@
 //! Encryption and authentication against the in-process broker, over pipes on the paused clock.
 
 mod certificates;
+mod locked;
+mod oauth;
 mod sasl;
 mod tls;

@@ -8,7 +8,9 @@ use prosody_base::Doors;
 use prosody_testkit::broker::control::{Action, Match};
 use prosody_testkit::broker::keys::ApiKey;
 use prosody_testkit::{Cluster, ClusterConfig, ServerSasl};
-use prosody_wire::{Client, ClientConfig, Error, ErrorCode, PipeConnector, Sasl, SaslMechanism, Secret};
+use prosody_wire::{
+    Client, ClientConfig, Credentials, Error, ErrorCode, PipeConnector, Sasl, SaslMechanism, Secret,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ALL: [SaslMechanism; 3] =
@@ -33,7 +35,7 @@ fn client(cluster: &Cluster, doors: &Doors, sasl: Option<Sasl>) -> Client {
 }
 
 fn user(mechanism: SaslMechanism, user: &str, password: &str) -> Option<Sasl> {
-    Some(Sasl { mechanism, user: user.to_owned(), password: Secret::new(password) })
+    Some(Sasl::Password(Credentials { mechanism, user: user.to_owned(), password: Secret::new(password) }))
 }
 
 /// What a client is told, at once.
@@ -96,7 +98,24 @@ async fn nobody_in_particular_is_not_served() {
     let (cluster, doors) = start(Some(users()), "newest");
     let error =
         client(&cluster, &doors, None).partition_count("t", doors.clock.now() + MINUTE).await.unwrap_err();
-    assert!(error.to_string().contains("closed the connection"), "{error}");
+    assert!(error.to_string().contains("perhaps this listener asks who its clients are (SASL)"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_never_comes_is_missed_at_its_step() {
+    for (api, step) in [
+        (ApiKey::API_VERSIONS, "ApiVersions v3"),
+        (ApiKey::SASL_HANDSHAKE, "SaslHandshake: authenticating user `alice` by PLAIN"),
+        (ApiKey::SASL_AUTHENTICATE, "SaslAuthenticate: authenticating user `alice` by PLAIN"),
+    ] {
+        let (cluster, doors) = start(Some(users()), "newest");
+        cluster.control().on(Match::api(api), Action::Hang);
+        let client = client(&cluster, &doors, user(SaslMechanism::Plain, "alice", "sesame"));
+        let begun = doors.clock.now();
+        let error = client.partition_count("t", begun + Duration::from_secs(15)).await.unwrap_err();
+        assert!(error.is_retriable() && error.to_string().contains(step), "{step}: {error}");
+        assert!(error.to_string().contains("no answer in time"), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

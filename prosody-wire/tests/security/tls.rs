@@ -27,7 +27,7 @@ fn cluster(doors: &Doors, server: &Signed, clients: Option<&Authority>) -> Clust
 }
 
 fn trusting(authorities: PathBuf) -> TlsOptions {
-    TlsOptions { authorities: Some(authorities), identity: None }
+    TlsOptions { authorities: Some(authorities), ..TlsOptions::default() }
 }
 
 fn client(cluster: &Cluster, doors: &Doors, options: TlsOptions) -> Client {
@@ -136,7 +136,7 @@ async fn a_client_without_its_certificate_is_refused_by_name() {
 
 fn identity(folder: &Folder, signed: &Signed) -> Option<TlsIdentity> {
     let certificate = folder.write("client.pem", &signed.certificate);
-    Some(TlsIdentity { certificate, key: folder.write("client.key", &signed.key) })
+    Some(TlsIdentity { certificate, key: folder.write("client.key", &signed.key), key_password: None })
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,8 +144,7 @@ async fn a_clients_certificate_is_shown_and_a_strangers_is_refused() {
     let (doors, folder, authority) = (Doors::simulated(1), Folder::new(), Authority::named("a"));
     let ca = folder.write("ca.pem", &authority.pem());
     let server = authority.sign("b1");
-    let options =
-        TlsOptions { authorities: Some(ca), identity: identity(&folder, &authority.sign("client")) };
+    let options = TlsOptions { identity: identity(&folder, &authority.sign("client")), ..trusting(ca) };
     let cluster = cluster(&doors, &server, Some(&authority));
     let client = client(&cluster, &doors, options.clone());
     assert_eq!(client.partition_count("t", doors.clock.now() + MINUTE).await.unwrap(), 2);
@@ -226,9 +225,9 @@ fn a_file_that_cannot_be_used_is_named() {
             other => panic!("{other}"),
         }
     };
-    let with = |certificate: PathBuf, key: PathBuf| TlsOptions {
-        authorities: Some(ca.clone()),
-        identity: Some(TlsIdentity { certificate, key }),
+    let with = |certificate: PathBuf, key: PathBuf| {
+        let identity = Some(TlsIdentity { certificate, key, key_password: None });
+        TlsOptions { identity, ..trusting(ca.clone()) }
     };
     let certificate = folder.write("client.pem", &signed.certificate);
     let key = folder.write("client.key", &signed.key);
@@ -246,7 +245,12 @@ fn a_file_that_cannot_be_used_is_named() {
         (trusting(text.clone()), TlsFile::Authorities, "text", "no PEM section CERTIFICATE"),
         (with(key.clone(), key.clone()), TlsFile::Certificate, "client.key", "no PEM section CERTIFICATE"),
         (with(certificate.clone(), text), TlsFile::Key, "text", "no PEM section PRIVATE KEY"),
-        (with(certificate.clone(), locked), TlsFile::Key, "locked.key", "it is encrypted"),
+        (
+            with(certificate.clone(), locked),
+            TlsFile::Key,
+            "locked.key",
+            "it is encrypted: its password is needed",
+        ),
         (with(certificate, other), TlsFile::Key, "other.key", "does not fit the certificate"),
     ] {
         let (got_file, got_name, got_why) = bad(options);

@@ -2,6 +2,7 @@
 
 mod api;
 pub mod batch;
+pub mod bearer;
 mod cluster;
 mod config;
 pub mod control;

@@ -1,9 +1,9 @@
 //! Who is at the other end of a connection? Users, and how they prove who they are.
 //!
-//! PLAIN (RFC 4616) and SCRAM (RFC 5802), server side. Gaps: passwords are kept as they are, not salted once, and
+//! PLAIN (RFC 4616) and SCRAM (RFC 5802), server side; `bearer.rs` has OAUTHBEARER. Gaps: passwords are kept as they are, not salted once, and
 //! authorization ids are not looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -12,13 +12,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use prosody_base::Instant;
 
+use super::bearer;
+
 /// What a listener that wants to know its clients accepts.
 #[derive(Clone, Debug)]
 pub struct ServerSasl {
-    /// Mechanisms it offers. Default: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`.
+    /// Mechanisms it offers. Default: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`; `OAUTHBEARER` is the fourth it knows.
     pub mechanisms: Vec<String>,
     /// Passwords by user.
     pub users: BTreeMap<String, String>,
+    /// Tokens that OAUTHBEARER accepts as they are. When empty, the default, it accepts unsecured JWTs that have a
+    /// subject and have not expired.
+    pub tokens: BTreeSet<String>,
     /// Iterations it asks SCRAM clients for. Default 4,096.
     pub iterations: NonZeroU32,
     /// How long a proof counts (KIP-368); afterwards the next request closes the connection. Default zero: for ever.
@@ -31,6 +36,7 @@ impl ServerSasl {
         ServerSasl {
             mechanisms: ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"].map(str::to_owned).to_vec(),
             users: users.into_iter().map(|(user, password)| (user.to_owned(), password.to_owned())).collect(),
+            tokens: BTreeSet::new(),
             iterations: NonZeroU32::MIN.saturating_add(4_095),
             session_lifetime: Duration::ZERO,
         }
@@ -52,6 +58,8 @@ pub(crate) enum Step {
     Idle,
     Chosen(Mechanism),
     Challenged(Challenge),
+    /// A token was refused; the client still has to say that it heard.
+    Refused(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +67,7 @@ pub(crate) enum Mechanism {
     Plain,
     Sha256,
     Sha512,
+    Bearer,
 }
 
 impl Mechanism {
@@ -67,6 +76,7 @@ impl Mechanism {
             "PLAIN" => Some(Mechanism::Plain),
             "SCRAM-SHA-256" => Some(Mechanism::Sha256),
             "SCRAM-SHA-512" => Some(Mechanism::Sha512),
+            "OAUTHBEARER" => Some(Mechanism::Bearer),
             _ => None,
         }
     }
@@ -82,10 +92,10 @@ impl Login {
 
 /// What a client's message leads to; `Err` refuses it.
 pub(crate) enum Reply {
-    /// The client is who it claims to be.
-    Known(Vec<u8>),
+    /// The client is who it claims to be, for at most so long.
+    Known(Vec<u8>, Option<Duration>),
     /// Another message is wanted.
-    More(Vec<u8>, Challenge),
+    More(Vec<u8>, Step),
 }
 
 /// A SCRAM exchange whose challenge was sent.
@@ -98,21 +108,28 @@ pub(crate) struct Challenge {
     salted: Vec<u8>,
 }
 
-/// Takes the first message of an exchange. `nonce` is the server's part.
+/// Takes the first message of an exchange. `nonce` is the server's part, `now` milliseconds since 1970.
 pub(crate) fn begin(
     config: &ServerSasl,
     mechanism: Mechanism,
     message: &[u8],
     nonce: u64,
+    now: i64,
 ) -> Result<Reply, &'static str> {
     let message = std::str::from_utf8(message).map_err(|_| "not UTF-8")?;
+    if let Mechanism::Bearer = mechanism {
+        return Ok(match bearer::accept(&config.tokens, message, now) {
+            Ok(life) => Reply::Known(Vec::new(), life),
+            Err(why) => Reply::More(bearer::REFUSAL.to_vec(), Step::Refused(why)),
+        });
+    }
     if let Mechanism::Plain = mechanism {
         let mut parts = message.split('\0').skip(1);
         let (Some(user), Some(password), None) = (parts.next(), parts.next(), parts.next()) else {
             return Err("three parts wanted");
         };
         let known = config.users.get(user).is_some_and(|known| known == password);
-        return if known { Ok(Reply::Known(Vec::new())) } else { Err("invalid credentials") };
+        return if known { Ok(Reply::Known(Vec::new(), None)) } else { Err("invalid credentials") };
     }
     let (_, bare) = message
         .strip_prefix("n,")
@@ -133,7 +150,8 @@ pub(crate) fn begin(
     let nonce = format!("{theirs}{nonce:016x}");
     let challenge = format!("r={nonce},s={},i={}", BASE64.encode(salt), config.iterations);
     let so_far = format!("{bare},{challenge},");
-    Ok(Reply::More(challenge.into_bytes(), Challenge { mechanism, so_far, nonce, salted }))
+    let step = Step::Challenged(Challenge { mechanism, so_far, nonce, salted });
+    Ok(Reply::More(challenge.into_bytes(), step))
 }
 
 /// Takes the proof.

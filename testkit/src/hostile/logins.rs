@@ -16,13 +16,18 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// SaslHandshake v1: no error, no mechanisms listed.
-fn shaken() -> Move {
+pub(super) fn shaken() -> Move {
     Move::Answer(vec![0; 6])
 }
 
-fn sasl(name: &'static str, mechanism: &'static str, moves: Vec<Move>, text: &'static str) -> Row {
+pub(super) fn sasl(name: &'static str, mechanism: &'static str, moves: Vec<Move>, text: &'static str) -> Row {
     let moves = [vec![Move::HelloLogin], moves].concat();
     Row { name, attack: Attack::SaslPeer(mechanism, moves), text }
+}
+
+/// SaslAuthenticate v0: refused, with this text.
+pub(super) fn said(text: &str) -> Vec<u8> {
+    [&[0, 58][..], &(text.len() as i16).to_be_bytes(), text.as_bytes(), &[0; 4]].concat()
 }
 
 fn challenge(name: &'static str, make: fn(&str) -> String, text: &'static str) -> Row {
@@ -38,8 +43,6 @@ fn last(name: &'static str, message: &str, text: &'static str) -> Row {
 
 pub(super) fn rows() -> Vec<Row> {
     let alert = |description| record(0x15, &[2, description]);
-    let said =
-        |text: &str| [&[0, 58][..], &(text.len() as i16).to_be_bytes(), text.as_bytes(), &[0; 4]].concat();
     vec![
         tls("tls: hangs up", Vec::new(), "perhaps its listener is plaintext"),
         tls("tls: cut handshake", record(0x16, &[2, 0, 0, 70, 3, 3])[..9].to_vec(), "TLS: the peer closed"),
@@ -86,7 +89,23 @@ pub(super) fn rows() -> Vec<Row> {
             vec![shaken(), Move::Answer(said("no open-sesame here"))],
             "SASL_AUTHENTICATION_FAILED (58): no *** here",
         ),
-        sasl("sasl: silence", "PLAIN", vec![shaken(), Move::Silence], "no answer in time"),
+        sasl(
+            "sasl: silence",
+            "PLAIN",
+            vec![shaken(), Move::Silence],
+            "SaslAuthenticate: authenticating user `user` by PLAIN at peer:9092: no answer in time",
+        ),
+        sasl(
+            "sasl: silence at once",
+            "PLAIN",
+            vec![Move::Silence],
+            "SaslHandshake: authenticating user `user` by PLAIN at peer:9092: no answer in time",
+        ),
+        Row {
+            name: "sasl: nobody asked",
+            attack: Attack::Peer(vec![Move::Hello, Move::RawThenClose(Vec::new())]),
+            text: "perhaps this listener asks who its clients are (SASL)",
+        },
         sasl(
             "sasl: token length",
             "PLAIN",

@@ -10,6 +10,7 @@
 //! | `peers.rs` | what can a whole connection do wrong? |
 //! | `bodies.rs` | what can be wrong with the messages inside? |
 //! | `logins.rs` | what can a peer do while TLS and SASL are not through? |
+//! | `tokens.rs` | what can a token endpoint do to a client, and a broker to its token? |
 #![allow(clippy::indexing_slicing, reason = "the inputs are constants of this table")]
 
 mod batches;
@@ -20,6 +21,7 @@ mod legacy;
 mod logins;
 mod peers;
 mod records;
+mod tokens;
 
 pub use craft::{Batch, Message, Record, crc32c_of};
 pub use logins::PASSWORD;
@@ -47,8 +49,11 @@ pub enum Attack {
     Peer(Vec<Move>),
     /// The same to a client that speaks TLS.
     TlsPeer(Vec<Move>),
-    /// The same to a client that says it is `user` with the password [`PASSWORD`] by this mechanism.
+    /// The same to a client that says it is `user` with the password [`PASSWORD`] by this mechanism, or shows that as its
+    /// token.
     SaslPeer(&'static str, Vec<Move>),
+    /// A token endpoint, `http://endpoint:80/token`, of a client whose secret is [`PASSWORD`]; the broker is a good one.
+    TokenEndpoint(Vec<Move>),
     /// The body of a response to a request of this API and version.
     Body {
         /// API key.
@@ -81,6 +86,7 @@ pub fn rows() -> Vec<Row> {
         peers::rows(),
         bodies::rows(),
         logins::rows(),
+        tokens::rows(),
     ];
     all.concat()
 }

@@ -1,12 +1,16 @@
 //! How does a listener speak TLS?
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// The certificate of every broker of a cluster, and whether clients must show theirs.
 #[derive(Clone)]
@@ -36,6 +40,14 @@ impl ServerTls {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|why| why.to_string())?;
         let config = builder.with_single_cert(certificates(chain)?, key).map_err(|why| why.to_string())?;
         Ok(ServerTls(Arc::new(config)))
+    }
+
+    /// The server's side of a handshake, for other servers of a test.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
+        TlsAcceptor::from(Arc::clone(&self.0)).accept(stream).await
     }
 }
 

@@ -186,25 +186,25 @@ public sealed partial class ClientOptions
     /// <summary>plaintext, ssl, sasl_plaintext or sasl_ssl. Default: plaintext.</summary>
     public string? SecurityProtocol { get; set; }
 
-    /// <summary>PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Required with sasl_plaintext and sasl_ssl.</summary>
+    /// <summary>PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Required with sasl_plaintext and sasl_ssl.</summary>
     public string? SaslMechanism { get; set; }
 
-    /// <summary>User of the brokers. Required with sasl_plaintext and sasl_ssl.</summary>
+    /// <summary>User of the brokers. Required with sasl_plaintext and sasl_ssl, except with OAUTHBEARER.</summary>
     public string? SaslUsername { get; set; }
 
     /// <summary>Password of that user. Never printed.</summary>
     public string? SaslPassword { get; set; }
 
-    /// <summary>Where tokens come from.</summary>
+    /// <summary>URL of the token endpoint that OAUTHBEARER asks, with client credentials, at 80 % of each token's life.</summary>
     public string? SaslOauthTokenEndpoint { get; set; }
 
-    /// <summary>Client id for tokens.</summary>
+    /// <summary>What the identity provider knows this client by. Needs <see cref="SaslOauthTokenEndpoint"/>.</summary>
     public string? SaslOauthClientId { get; set; }
 
-    /// <summary>Client secret for tokens.</summary>
+    /// <summary>Secret of that client. Never printed.</summary>
     public string? SaslOauthClientSecret { get; set; }
 
-    /// <summary>Scope of tokens.</summary>
+    /// <summary>What the token should allow, names separated by spaces. Default: left to the provider.</summary>
     public string? SaslOauthScope { get; set; }
 
     /// <summary>PEM file of trusted authorities, read again when it changes. Default: the platform's.</summary>
@@ -213,10 +213,10 @@ public sealed partial class ClientOptions
     /// <summary>PEM file of the client's certificate, read again when it changes. Needs <see cref="SslKeyLocation"/>.</summary>
     public string? SslCertificateLocation { get; set; }
 
-    /// <summary>PEM file of the client's private key, unencrypted, read again when it changes.</summary>
+    /// <summary>PEM file of the client's private key, read again when it changes.</summary>
     public string? SslKeyLocation { get; set; }
 
-    /// <summary>Password of that key.</summary>
+    /// <summary>Unlocks that key when it is encrypted (PKCS#8). Never printed.</summary>
     public string? SslKeyPassword { get; set; }
 
     /// <summary>Where this process runs; brokers may then serve reads from a replica nearby.</summary>

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::{TlsError, TlsFile, TlsOptions};
+use super::{TlsError, TlsFile, TlsIdentity, TlsOptions, locked};
 
 /// Longest file. The roots of a whole platform take a quarter of a megabyte.
 const FILE_BYTES: u64 = 4 << 20;
@@ -46,7 +46,14 @@ impl Material {
     pub(super) fn client_config(&self, options: &TlsOptions) -> Result<ClientConfig, TlsError> {
         let broken = |why: rustls::Error| TlsError::Broken(why.to_string());
         let roots = match (&self.authorities, &options.authorities) {
-            (Some(bytes), Some(path)) => Arc::new(authorities(bytes, path)?),
+            (Some(bytes), Some(path)) => {
+                let mut roots = authorities(bytes, path)?;
+                if options.and_platform {
+                    // A machine without roots of its own is no error here: there are others to trust.
+                    roots.roots.extend(platform_roots().iter().flat_map(|more| more.roots.iter().cloned()));
+                }
+                Arc::new(roots)
+            }
             _ => platform_roots()?,
         };
         // Given by hand, so that nothing another library of the process installs is used instead.
@@ -61,7 +68,7 @@ impl Material {
             return Ok(builder.with_no_client_auth());
         };
         let chain = certificates(TlsFile::Certificate, certificate, &identity.certificate)?;
-        let key = private_key(key, &identity.key)?;
+        let key = private_key(key, identity)?;
         builder.with_client_auth_cert(chain, key).map_err(|why| {
             wrong(TlsFile::Key, &identity.key, format!("it does not fit the certificate: {why}"))
         })
@@ -95,11 +102,19 @@ fn authorities(bytes: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-fn private_key(bytes: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let encrypted = |marker: &[u8]| bytes.windows(marker.len()).any(|window| window == marker);
-    if encrypted(b"BEGIN ENCRYPTED PRIVATE KEY") || encrypted(b"Proc-Type: 4,ENCRYPTED") {
+fn private_key(bytes: &[u8], identity: &TlsIdentity) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let path = &identity.key;
+    if let Some(key) = locked::find(bytes) {
+        let key = match &identity.key_password {
+            Some(password) => key.and_then(|key| locked::unlock(&key, password.reveal())),
+            None => Err("it is encrypted: its password is needed".to_owned()),
+        };
+        return key.map(PrivateKeyDer::Pkcs8).map_err(|why| wrong(TlsFile::Key, path, why));
+    }
+    let old = b"Proc-Type: 4,ENCRYPTED";
+    if bytes.windows(old.len()).any(|window| window == old) {
         let why =
-            "it is encrypted, which this version cannot read; `openssl pkey -in FILE -out PLAIN` decrypts it";
+            "it is encrypted in the old format of OpenSSL; `openssl pkcs8 -topk8 -in OLD -out NEW` renews it";
         return Err(wrong(TlsFile::Key, path, why.to_owned()));
     }
     PrivateKeyDer::from_pem_slice(bytes).map_err(|cause| match cause {

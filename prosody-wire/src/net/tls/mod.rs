@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `files.rs` | which certificates and keys do the files hold now? |
+//! | `locked.rs` | how is a private key read that is locked with a password? |
 //! | `error.rs` | why did a handshake fail, and does a retry help? |
 //!
 //! TLS 1.3 and 1.2 by rustls with aws-lc-rs. The name that was dialed is always checked against the certificate; there is
@@ -10,6 +11,7 @@
 
 mod error;
 mod files;
+mod locked;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::connector::{BoxFuture, Connector, Stream};
+use crate::secret::Secret;
 pub use error::{TlsError, TlsFile};
 use files::Material;
 
@@ -32,6 +35,8 @@ pub struct TlsOptions {
     /// PEM file with the authorities to trust; `None` trusts those of the platform, as they are when the first connector
     /// of the process is made.
     pub authorities: Option<PathBuf>,
+    /// Trusts those of the platform beside those of the file. Default `false`.
+    pub and_platform: bool,
     /// What this client shows to brokers that ask for a certificate (mTLS).
     pub identity: Option<TlsIdentity>,
 }
@@ -41,9 +46,11 @@ pub struct TlsOptions {
 pub struct TlsIdentity {
     /// PEM file with the certificate, followed by its intermediates.
     pub certificate: PathBuf,
-    /// PEM file with the private key: PKCS#8, PKCS#1 or SEC1. May be the same file. Encrypted keys are refused in this
-    /// version, with the command that decrypts them.
+    /// PEM file with the private key: PKCS#8, PKCS#1 or SEC1. May be the same file.
     pub key: PathBuf,
+    /// What unlocks an encrypted key: PKCS#8 with PBES2, PBKDF2 and AES-CBC, as OpenSSL writes it since version 1.1. Not
+    /// looked at when the key is not encrypted.
+    pub key_password: Option<Secret>,
 }
 
 /// TLS over another connector's streams. The files are read again at every dial, so that certificates can be replaced

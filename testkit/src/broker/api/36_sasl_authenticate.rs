@@ -2,6 +2,7 @@
 //! next request that is no part of an exchange.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use kafka_protocol::messages::sasl_authenticate_request::SaslAuthenticateRequest;
 use kafka_protocol::messages::sasl_authenticate_response::SaslAuthenticateResponse;
@@ -10,6 +11,9 @@ use kafka_protocol::protocol::StrBytes;
 use super::{Answer, Api, Call, Refused};
 use crate::broker::sasl::{Reply, Step, begin, finish};
 use crate::broker::{ApiKey, code, lock};
+
+/// Longest session; a token may claim any expiry.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 pub(super) struct SaslAuthenticate;
 
@@ -35,21 +39,26 @@ impl Api for SaslAuthenticate {
                 return call.encode(&response);
             }
             Step::Chosen(mechanism) => {
-                begin(config, mechanism, &request.auth_bytes, call.shared.doors.rng.next_u64())
+                let (nonce, now) = (call.shared.doors.rng.next_u64(), call.shared.doors.clock.unix_millis());
+                begin(config, mechanism, &request.auth_bytes, nonce, now)
             }
-            Step::Challenged(challenge) => finish(&challenge, &request.auth_bytes).map(Reply::Known),
+            Step::Challenged(challenge) => {
+                finish(&challenge, &request.auth_bytes).map(|message| Reply::Known(message, None))
+            }
+            Step::Refused(why) => Err(why),
         };
         match reply {
-            Ok(Reply::More(message, challenge)) => {
+            Ok(Reply::More(message, step)) => {
                 response.auth_bytes = message.into();
-                login.step = Step::Challenged(challenge);
+                login.step = step;
             }
-            Ok(Reply::Known(message)) => {
+            Ok(Reply::Known(message, life)) => {
                 response.auth_bytes = message.into();
-                let lifetime = config.session_lifetime;
-                let limited = !lifetime.is_zero();
-                login.known = Some(limited.then(|| call.shared.doors.clock.now() + lifetime));
-                if call.version >= 1 {
+                // What ends first: the session or what proved it.
+                let ends = [Some(config.session_lifetime).filter(|session| !session.is_zero()), life];
+                let lifetime = ends.into_iter().flatten().min().map(|lifetime| lifetime.min(LONGEST));
+                login.known = Some(lifetime.map(|lifetime| call.shared.doors.clock.now() + lifetime));
+                if let Some(lifetime) = lifetime.filter(|_| call.version >= 1) {
                     response.session_lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
                 }
             }
