@@ -40,7 +40,7 @@ fn main() {
                 section(row.name, &bytes);
                 save("batches", row.name, &[&[0], &bytes[..]].concat());
             }
-            Attack::Bomb(_) | Attack::TlsPeer(_) | Attack::SaslPeer(..) => {}
+            Attack::Bomb(_) | Attack::TlsPeer(_) | Attack::SaslPeer(..) | Attack::TokenEndpoint(..) => {}
             Attack::Body { api, version, body } => {
                 let index = spoken.iter().position(|row| row.0 == api).unwrap();
                 let version = version - spoken[index].1;

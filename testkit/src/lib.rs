@@ -11,7 +11,8 @@
 //! | `broker/outages.rs` | how does a test break a cluster? |
 //! | `broker/api/NN_name.rs` | which versions of API `NN` are served, how, and with which gaps? |
 //! | `broker/storage.rs`, `broker/sequences.rs`, `broker/batch.rs` | what is in a partition's log, and what may be appended? |
-//! | `broker/sasl.rs` | who is at the other end of a connection? |
+//! | `broker/sasl.rs`, `broker/bearer.rs` | who is at the other end of a connection? |
+//! | `broker/transactions.rs` | which transactions are open, and how do they end? |
 //! | `broker/group/` | who is in a group, who owns what, what is committed? |
 //! | `broker/control.rs` | which requests are taken over, and what happens to them? |
 //! | `broker/journal.rs`, `broker/invariants.rs` | what was asked, what was done, and what must never have happened? |

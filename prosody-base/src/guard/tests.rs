@@ -61,6 +61,8 @@ fn peer(key: i16) -> Peer {
         DeleteTopics: DeleteTopicsRequest, DeleteTopicsResponse;
         DeleteRecords: DeleteRecordsRequest, DeleteRecordsResponse;
         InitProducerId: InitProducerIdRequest, InitProducerIdResponse;
+        AddPartitionsToTxn: AddPartitionsToTxnRequest, AddPartitionsToTxnResponse;
+        EndTxn: EndTxnRequest, EndTxnResponse;
         OffsetForLeaderEpoch: OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse;
         DescribeConfigs: DescribeConfigsRequest, DescribeConfigsResponse;
         SaslAuthenticate: SaslAuthenticateRequest, SaslAuthenticateResponse;

@@ -192,23 +192,7 @@ impl Cluster {
     /// Ends the transaction of a producer on one partition with a marker (KIP-98): later readers of committed data see
     /// its records, or skip them.
     pub fn end_transaction(&self, topic: &str, partition: i32, producer: (i64, i16), commit: bool) -> bool {
-        // Key of a marker: version 0, type 0 for abort or 1 for commit. Value: version 0, coordinator epoch 0.
-        let key = [0, 0, 0, u8::from(commit)];
-        let marker = NewBatch {
-            attributes: 0x30,
-            producer_id: producer.0,
-            producer_epoch: producer.1,
-            records: &[(Some(&key), Some(&[0; 6]))],
-            ..self.plain()
-        }
-        .encode();
-        let Ok(header) = batch::header(&marker) else { return false };
-        self.inner(topic, partition, |inner| {
-            let epoch = inner.epoch;
-            inner.log.end_transaction(&marker, &header, epoch, commit);
-            inner.wake();
-        })
-        .is_some()
+        self.shared.mark(topic, partition, producer, commit)
     }
 
     /// Stores bytes as they are, unchecked, as the records up to `last_offset`: old formats, empty batches, corruption.

@@ -95,6 +95,8 @@ pub struct ClusterConfig {
     pub unknown_producer: UnknownProducer,
     /// The newest version served per API, below what the broker can; −1 hides the API. Default: no caps.
     pub version_caps: BTreeMap<ApiKey, i16>,
+    /// The oldest version served per API, above what the broker can. Default: no floors.
+    pub version_floors: BTreeMap<ApiKey, i16>,
     /// TLS on every listener, pipes and TCP alike. Default `None`: plaintext.
     pub tls: Option<ServerTls>,
     /// Clients must say who they are before anything else is served. Default `None`: nobody is asked.
@@ -120,6 +122,7 @@ impl Default for ClusterConfig {
             consumer_heartbeat_interval: Duration::from_secs(5),
             unknown_producer: UnknownProducer::Refuse,
             version_caps: BTreeMap::new(),
+            version_floors: BTreeMap::new(),
             tls: None,
             sasl: None,
             lane: Lane::Io,
@@ -139,13 +142,17 @@ pub struct VersionCap {
 }
 
 impl ClusterConfig {
-    /// Serves what Apache Kafka served at a release: `"2.1"`, `"2.8"` or `"3.9"`. Other texts change nothing.
+    /// Serves what Apache Kafka served at a release: `"2.1"`, `"2.8"`, `"3.9"` or `"4.2"`. Other texts change nothing.
     #[must_use]
     pub fn as_version(mut self, release: &str) -> ClusterConfig {
         let column = match release {
             "2.1" => 0,
             "2.8" => 1,
             "3.9" => 2,
+            "4.2" => {
+                self.version_floors.extend(FLOORS.iter().copied());
+                return self;
+            }
             _ => return self,
         };
         for (api, newest) in RELEASES {
@@ -156,6 +163,22 @@ impl ClusterConfig {
         self
     }
 }
+
+/// Releases that [`ClusterConfig::as_version`] knows.
+pub const AS_VERSIONS: [&str; 4] = ["2.1", "2.8", "3.9", "4.2"];
+
+/// What Kafka 4.0 dropped (KIP-896): the oldest version by API that is left.
+const FLOORS: &[(ApiKey, i16)] = &[
+    (ApiKey::FETCH, 4),
+    (ApiKey::LIST_OFFSETS, 1),
+    (ApiKey::OFFSET_COMMIT, 2),
+    (ApiKey::OFFSET_FETCH, 1),
+    (ApiKey::JOIN_GROUP, 2),
+    (ApiKey::CREATE_TOPICS, 2),
+    (ApiKey::DELETE_TOPICS, 1),
+    (ApiKey::OFFSET_FOR_LEADER_EPOCH, 2),
+    (ApiKey::DESCRIBE_CONFIGS, 1),
+];
 
 /// Newest version by API in Kafka 2.1, 2.8 and 3.9, as those releases' ApiVersions answers list them.
 const RELEASES: &[(ApiKey, [i16; 3])] = &[
@@ -179,6 +202,8 @@ const RELEASES: &[(ApiKey, [i16; 3])] = &[
     (ApiKey::DELETE_RECORDS, [1, 2, 2]),
     (ApiKey::INIT_PRODUCER_ID, [1, 4, 5]),
     (ApiKey::OFFSET_FOR_LEADER_EPOCH, [2, 4, 4]),
+    (ApiKey::ADD_PARTITIONS_TO_TXN, [1, 3, 3]),
+    (ApiKey::END_TXN, [1, 3, 4]),
     (ApiKey::DESCRIBE_CONFIGS, [2, 4, 4]),
     (ApiKey::SASL_AUTHENTICATE, [0, 2, 2]),
     (ApiKey::CREATE_PARTITIONS, [1, 3, 3]),

@@ -32,6 +32,7 @@ pub struct Match {
     skip: u64,
     times: Option<u64>,
     probability: Option<f64>,
+    seed: Option<u64>,
 }
 
 impl Match {
@@ -111,6 +112,12 @@ impl Match {
     #[must_use]
     pub fn probability(self, probability: f64) -> Match {
         Match { probability: Some(probability), ..self }
+    }
+
+    /// Draws [`Match::probability`] from a generator of this rule's own: the same requests are struck in every run.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Match {
+        Match { seed: Some(seed), ..self }
     }
 }
 
@@ -208,6 +215,7 @@ struct Entry {
     action: Action,
     matched: u64,
     hits: u64,
+    rng: Rng,
 }
 
 /// The rules of a cluster.
@@ -232,7 +240,8 @@ impl Control {
         if rules.1.len() >= RULES {
             rules.1.remove(0);
         }
-        rules.1.push(Entry { id, what, action, matched: 0, hits: 0 });
+        let rng = what.seed.map_or_else(|| self.rng.clone(), Rng::seeded);
+        rules.1.push(Entry { id, what, action, matched: 0, hits: 0, rng });
         self.count.store(rules.1.len(), Ordering::Release);
         Rule(id)
     }
@@ -298,7 +307,7 @@ impl Control {
             entry.matched += 1;
             let due =
                 entry.matched > entry.what.skip && entry.what.times.is_none_or(|times| entry.hits < times);
-            if !due || entry.what.probability.is_some_and(|chance| self.rng.unit() >= chance) {
+            if !due || entry.what.probability.is_some_and(|chance| entry.rng.unit() >= chance) {
                 continue;
             }
             entry.hits += 1;

@@ -11,6 +11,15 @@ macro_rules! api_keys {
         impl ApiKey {
             $(#[doc = $text] pub const $name: ApiKey = ApiKey($number);)*
 
+            /// Every API with a name, in order.
+            pub const ALL: &'static [ApiKey] = &[$(ApiKey::$name),*];
+
+            /// The API of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<ApiKey> {
+                ApiKey::ALL.iter().copied().find(|api| api.name() == name)
+            }
+
             /// The protocol's name of the API, or `Unknown`.
             #[must_use]
             pub const fn name(self) -> &'static str {
@@ -41,6 +50,8 @@ api_keys! {
     DELETE_RECORDS = 21 "DeleteRecords",
     INIT_PRODUCER_ID = 22 "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH = 23 "OffsetForLeaderEpoch",
+    ADD_PARTITIONS_TO_TXN = 24 "AddPartitionsToTxn",
+    END_TXN = 26 "EndTxn",
     DESCRIBE_CONFIGS = 32 "DescribeConfigs",
     SASL_AUTHENTICATE = 36 "SaslAuthenticate",
     CREATE_PARTITIONS = 37 "CreatePartitions",
@@ -102,6 +113,10 @@ pub mod code {
     pub const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
     pub const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
     pub const INVALID_PRODUCER_EPOCH: i16 = 47;
+    pub const INVALID_TXN_STATE: i16 = 48;
+    pub const INVALID_PRODUCER_ID_MAPPING: i16 = 49;
+    pub const CONCURRENT_TRANSACTIONS: i16 = 51;
+    pub const OPERATION_NOT_ATTEMPTED: i16 = 55;
     pub const SASL_AUTHENTICATION_FAILED: i16 = 58;
     pub const UNKNOWN_PRODUCER_ID: i16 = 59;
     pub const NON_EMPTY_GROUP: i16 = 68;

@@ -2,7 +2,7 @@
 
 use super::group::{Cell, Identity};
 use super::topics::{Topic, lock};
-use super::{Cluster, code};
+use super::{Cluster, Told, code};
 use crate::net::{listen_pipe, listen_tcp};
 
 impl Cluster {
@@ -15,6 +15,16 @@ impl Cluster {
     /// Gives a partition to another leader, in a new epoch. Waiting fetches are answered at once.
     pub fn move_leader(&self, topic: &str, partition: i32, broker: i32) -> bool {
         self.inner(topic, partition, |inner| inner.lead(broker)).is_some()
+    }
+
+    /// Makes metadata say something else about a partition than what is so; `Told::default()` makes it say the truth again.
+    pub fn script_metadata(&self, topic: &str, partition: i32, told: Told) {
+        lock(&self.shared.script).insert((topic.to_owned(), partition), told);
+    }
+
+    /// Makes metadata say the truth about everything again.
+    pub fn clear_script(&self) {
+        lock(&self.shared.script).clear();
     }
 
     /// The broker that coordinates a group.

@@ -16,6 +16,7 @@ use super::journal::Journal;
 use super::observe::Observers;
 use super::sessions::Sessions;
 use super::topics::{Topic, Topics, is_valid_name, lock};
+use super::transactions::Transactions;
 use super::{Limits, code};
 
 /// Settings of groups, as Kafka calls them.
@@ -33,6 +34,17 @@ pub(crate) type Checked = Result<([u8; 16], i32, i16, Vec<(&'static str, String,
 pub(crate) enum Transport {
     Pipe,
     Tcp,
+}
+
+/// What metadata says about a partition instead of the truth; `None` is the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Its leader; −1 for none.
+    pub leader: Option<i32>,
+    /// Its leader epoch.
+    pub epoch: Option<i32>,
+    /// Its error code.
+    pub error: Option<i16>,
 }
 
 /// One broker.
@@ -63,7 +75,9 @@ pub(crate) struct Shared {
     pub(crate) observers: Observers,
     pub(crate) next_connection: AtomicU64,
     pub(crate) next_producer: AtomicI64,
-    pub(crate) transactional: Mutex<BTreeMap<String, (i64, i16)>>,
+    pub(crate) transactions: Transactions,
+    /// What metadata answers say that is not so.
+    pub(crate) script: Mutex<BTreeMap<(String, i32), Told>>,
 }
 
 impl Shared {
@@ -88,7 +102,8 @@ impl Shared {
             observers: Observers::default(),
             next_connection: AtomicU64::new(1),
             next_producer: AtomicI64::new(1_000),
-            transactional: Mutex::default(),
+            transactions: Transactions::default(),
+            script: Mutex::default(),
             config,
             doors,
         }

@@ -16,4 +16,5 @@ mod faults;
 mod fetching;
 mod groups;
 mod hostile;
+mod transactions;
 mod versions;

@@ -1,7 +1,7 @@
 //! Which fields do the messages have that carry records, and those about offsets in logs?
 
 use crate::guard::schema::{
-    Api, Field, blob, int8, int16, int32, int32s, int64, object, structs, text, uuid,
+    Api, Field, blob, flag, int8, int16, int32, int32s, int64, object, structs, text, uuid,
 };
 
 pub(super) const APIS: &[Api] = &[
@@ -188,6 +188,44 @@ pub(super) const APIS: &[Api] = &[
             int64("producer_id"),
             int16("producer_epoch"),
         ],
+    },
+    Api {
+        key: 24,
+        name: "AddPartitionsToTxn",
+        versions: (0, 3),
+        flexible: 3,
+        request: &[
+            text("transactional_id"),
+            int64("producer_id"),
+            int16("producer_epoch"),
+            structs("topics", &[text("name"), int32s("partitions")]),
+        ],
+        response: &[
+            int32("throttle_time_ms"),
+            structs(
+                "results_by_topic",
+                &[
+                    text("name"),
+                    structs(
+                        "results_by_partition",
+                        &[int32("partition_index"), int16("partition_error_code")],
+                    ),
+                ],
+            ),
+        ],
+    },
+    Api {
+        key: 26,
+        name: "EndTxn",
+        versions: (0, 4),
+        flexible: 3,
+        request: &[
+            text("transactional_id"),
+            int64("producer_id"),
+            int16("producer_epoch"),
+            flag("committed"),
+        ],
+        response: &[int32("throttle_time_ms"), int16("error_code")],
     },
     Api {
         key: 23,

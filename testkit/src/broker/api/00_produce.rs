@@ -57,6 +57,7 @@ impl Api for Produce {
     async fn serve(call: &Call, request: ProduceRequest) -> Result<Answer, Refused> {
         let mut response = ProduceResponse::default().with_throttle_time_ms(call.throttle_ms());
         let mut leaders = Vec::new();
+        let transaction = request.transactional_id.map(|id| id.to_string());
         for data in request.topic_data {
             let topic = named(call, &data.name, data.topic_id.as_bytes());
             let missing =
@@ -67,6 +68,11 @@ impl Api for Produce {
                 let outcome = match &topic {
                     _ if !(-1..=1).contains(&request.acks) => Outcome::error(code::INVALID_REQUIRED_ACKS),
                     None => Outcome::error(missing),
+                    Some(topic)
+                        if !call.shared.may_write(transaction.as_deref(), &topic.name, partition.index) =>
+                    {
+                        Outcome::error(code::INVALID_TXN_STATE)
+                    }
                     Some(topic) => append(call, topic, partition.index, partition.records.as_ref()),
                 };
                 call.noted(outcome.error);

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{Answer, Api, Call, Refused};
 use crate::broker::control::Scope;
-use crate::broker::topics::Topic;
+use crate::broker::topics::{Topic, lock};
 use crate::broker::{ApiKey, code};
 
 pub(super) struct Metadata;
@@ -118,6 +118,9 @@ fn describe(call: &Call, topic: &Arc<Topic>, alive: &[i32]) -> MetadataResponseT
             let inner = partition.lock();
             (inner.leader, inner.epoch)
         };
+        let told =
+            lock(&call.shared.script).get(&(topic.name.to_string(), index)).copied().unwrap_or_default();
+        let (leader, epoch) = (told.leader.unwrap_or(leader), told.epoch.unwrap_or(epoch));
         let mut replicas = call.shared.replicas(index, topic.replication);
         if leader != -1 && !replicas.contains(&leader) {
             replicas.push(leader);
@@ -125,6 +128,7 @@ fn describe(call: &Call, topic: &Arc<Topic>, alive: &[i32]) -> MetadataResponseT
         let (up, down): (Vec<i32>, Vec<i32>) = replicas.iter().partition(|broker| alive.contains(broker));
         let ids = |ids: Vec<i32>| ids.into_iter().map(BrokerId).collect::<Vec<_>>();
         let error = if leader == -1 { code::LEADER_NOT_AVAILABLE } else { code::NONE };
+        let error = told.error.unwrap_or(error);
         let mut one = MetadataResponsePartition::default()
             .with_error_code(error)
             .with_partition_index(index)

@@ -1,7 +1,7 @@
 //! API 22, InitProducerId: versions 0–5.
 //!
-//! A new id for idempotent producers; for transactional ids the same id with the next epoch. Gaps: no transaction is
-//! ended by it, two-phase commit (6) is not served.
+//! A new id for idempotent producers; for transactional ids the same id with the next epoch, after what was open has been
+//! aborted. Gaps: `transaction_timeout_ms` ends nothing, two-phase commit (6) is not served.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,7 @@ use kafka_protocol::messages::init_producer_id_response::InitProducerIdResponse;
 
 use super::{Answer, Api, Call, Refused};
 use crate::broker::control::Scope;
-use crate::broker::topics::lock;
 use crate::broker::{ApiKey, code};
-
-/// Transactional ids remembered.
-const TRANSACTIONAL_IDS: usize = 10_000;
 
 pub(super) struct InitProducerId;
 
@@ -54,20 +50,7 @@ fn give(call: &Call, request: &InitProducerIdRequest) -> Result<(i64, i16), i16>
         return Err(code::INVALID_REQUEST);
     }
     call.coordinates(id)?;
-    let mut known = lock(&call.shared.transactional);
-    if known.len() >= TRANSACTIONAL_IDS && !known.contains_key(id.as_str()) {
-        return Err(code::COORDINATOR_NOT_AVAILABLE);
-    }
-    let next = match known.get(id.as_str()) {
-        None => (new(), 0),
-        Some((producer, epoch)) => {
-            let asked = (request.producer_id.0, request.producer_epoch);
-            if call.version >= 3 && asked.0 != -1 && asked != (*producer, *epoch) {
-                return Err(code::INVALID_PRODUCER_EPOCH);
-            }
-            if *epoch >= i16::MAX - 1 { (new(), 0) } else { (*producer, epoch + 1) }
-        }
-    };
-    known.insert(id.to_string(), next);
-    Ok(next)
+    let claimed = (request.producer_id.0, request.producer_epoch);
+    let claimed = (call.version >= 3 && claimed.0 != -1).then_some(claimed);
+    call.shared.begin(id, claimed, new)
 }

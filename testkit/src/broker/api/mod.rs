@@ -1,5 +1,7 @@
 //! How does a request frame become an answer? Header, rules, decoding, one file per API, and the answer's framing.
 
+#[path = "24_add_partitions_to_txn.rs"]
+mod add_partitions_to_txn;
 mod answer;
 #[path = "18_api_versions.rs"]
 mod api_versions;
@@ -24,6 +26,8 @@ mod describe_cluster;
 mod describe_configs;
 #[path = "15_describe_groups.rs"]
 mod describe_groups;
+#[path = "26_end_txn.rs"]
+mod end_txn;
 #[path = "01_fetch.rs"]
 mod fetch;
 #[path = "10_find_coordinator.rs"]
@@ -179,6 +183,10 @@ async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate
         ApiKey::DELETE_TOPICS => run::<delete_topics::DeleteTopics>(call, head, body, sequence).await,
         ApiKey::DELETE_RECORDS => run::<delete_records::DeleteRecords>(call, head, body, sequence).await,
         ApiKey::INIT_PRODUCER_ID => run::<init_producer_id::InitProducerId>(call, head, body, sequence).await,
+        ApiKey::ADD_PARTITIONS_TO_TXN => {
+            run::<add_partitions_to_txn::AddPartitionsToTxn>(call, head, body, sequence).await
+        }
+        ApiKey::END_TXN => run::<end_txn::EndTxn>(call, head, body, sequence).await,
         ApiKey::OFFSET_FOR_LEADER_EPOCH => {
             run::<offset_for_leader_epoch::OffsetForLeaderEpoch>(call, head, body, sequence).await
         }
@@ -232,6 +240,8 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
         entry::<delete_topics::DeleteTopics>(),
         entry::<delete_records::DeleteRecords>(),
         entry::<init_producer_id::InitProducerId>(),
+        entry::<add_partitions_to_txn::AddPartitionsToTxn>(),
+        entry::<end_txn::EndTxn>(),
         entry::<offset_for_leader_epoch::OffsetForLeaderEpoch>(),
         entry::<describe_configs::DescribeConfigs>(),
         entry::<create_partitions::CreatePartitions>(),
@@ -245,7 +255,12 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
     all.into_iter().filter_map(|(key, versions)| {
         let newest =
             shared.config.version_caps.get(&key).map_or(*versions.end(), |cap| *versions.end().min(cap));
-        (newest >= *versions.start()).then(|| (key, *versions.start()..=newest))
+        let oldest = shared
+            .config
+            .version_floors
+            .get(&key)
+            .map_or(*versions.start(), |floor| (*versions.start()).max(*floor));
+        (newest >= oldest).then_some((key, oldest..=newest))
     })
 }
 
