@@ -55,6 +55,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .group_id(args.text("group")?)
         .source_system("prosody-consume")
         .subscribed_topics([args.text("topic")?])
+        // Several of these run beside each other.
+        .configure(|options| options.probe_port = Some(0))
         .build()?;
     let (max, work) = (args.number("max", u64::MAX)?, Duration::from_millis(args.number("work-ms", 0)?));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

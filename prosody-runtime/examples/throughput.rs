@@ -131,6 +131,7 @@ fn real(options: &Options) -> ClientBuilder {
         .bootstrap_servers(options.text("bootstrap").split(','))
         .source_system("bench")
         .subscribed_topics([options.text("topic")])
+        .configure(|options| options.probe_port = Some(0))
 }
 
 fn in_process() -> ClientBuilder {

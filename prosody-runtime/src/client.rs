@@ -497,7 +497,12 @@ impl ClientBuilder {
         for warning in environment.warnings {
             tracing::warn!("{warning}");
         }
-        let config = check(self.options.or(environment.options), environment.problems)?;
+        let mut options = self.options.or(environment.options);
+        if self.transport.is_some() {
+            // Simulated processes share one real machine, and its ports.
+            options.probe_port.get_or_insert(0);
+        }
+        let config = check(options, environment.problems)?;
         let (wire, doors, mock) = connect(&config, self.transport)?;
         let rng = doors.rng.fork();
         let dedup =

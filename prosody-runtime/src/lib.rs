@@ -61,6 +61,7 @@
 //! | `timers/` | which timers of a partition are due, and who brings them to their keys? |
 //! | `pipeline/` | what happens to a message, in which order? |
 //! | `loader/` | what is in a record that was set aside? |
+//! | `probes/` | how does a running consumer answer health checks, and show itself? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
 //! | `mock.rs`, `insight/`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
@@ -80,6 +81,7 @@ mod message;
 mod mock;
 mod partition;
 mod pipeline;
+mod probes;
 mod schedule;
 #[allow(dead_code, unused_imports, reason = "the partition comes next")]
 mod timers;

@@ -29,6 +29,7 @@ mod foreign;
 mod fuzz;
 mod kafka;
 mod leash;
+mod page;
 mod progress;
 mod real;
 mod report;

@@ -86,7 +86,7 @@ fn stage(version: &'static str) -> Result<Stage, String> {
 
 fn quickstart_rust(stage: &mut Stage) -> Result<(), String> {
     let mut program = Command::new(&stage.quickstart);
-    program.env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap());
+    program.env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap()).env("PROSODY_PROBE_PORT", "none");
     saw_the_message(&run::logged("quickstart-rust", &mut program)?)
 }
 
@@ -99,7 +99,8 @@ fn quickstart_csharp(stage: &Stage) -> Verdict {
     dotnet
         .args(["run", "--framework", "net10.0", "--project"])
         .arg(project)
-        .env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap());
+        .env("PROSODY_BOOTSTRAP_SERVERS", stage.cluster.bootstrap())
+        .env("PROSODY_PROBE_PORT", "none");
     run::logged("quickstart-csharp", &mut dotnet).and_then(|ran| saw_the_message(&ran)).into()
 }
 

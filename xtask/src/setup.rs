@@ -136,6 +136,25 @@ pub(crate) fn dotnet_environment() -> Result<Vec<(OsString, OsString)>, String> 
     Ok(command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect())
 }
 
+/// A browser: one on PATH wins; else the distribution's package, which takes a minute where we may install it.
+pub(crate) fn chromium() -> Result<&'static str, String> {
+    let found =
+        || ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| run::on_path(name));
+    if let Some(browser) = found() {
+        return Ok(browser);
+    }
+    if !run::on_path("apt-get") {
+        return Err("no chromium on PATH: install it".to_owned());
+    }
+    for (log, arguments) in [
+        ("setup-apt-update", &["update"][..]),
+        ("setup-chromium", &["install", "--yes", "--no-install-recommends", "chromium"]),
+    ] {
+        run::step("installing chromium", log, Command::new("apt-get").args(arguments))?;
+    }
+    found().ok_or_else(|| "apt-get installed chromium, and it is not on PATH".to_owned())
+}
+
 /// The JVM that runs real servers and the Java client.
 pub(crate) fn java() -> Result<PathBuf, String> {
     match (run::on_path("java"), run::on_path("mvn")) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, csharp, foreign, fuzz, real, results, run, sim};
+use crate::{Outcome, check, csharp, foreign, fuzz, page, real, results, run, sim};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,7 @@ const SUITES: &[Suite] = &[
         about: "each safety check switched off, and noticed by the simulation",
         run: sim::sabotage,
     },
+    Suite { name: "page", about: "the live page of the probes in headless Chromium", run: |_| page::suite() },
     Suite {
         name: "csharp",
         about: "the .NET package on net8.0, net9.0 and net10.0",

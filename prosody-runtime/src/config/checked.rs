@@ -8,6 +8,7 @@ use prosody_wire::produce::ProducerConfig;
 use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
+use crate::probes::Place;
 use crate::schedule::fair::Policy;
 
 /// Longest topic name Kafka accepts.
@@ -18,6 +19,8 @@ const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
 const MAX_POLL: Duration = Duration::from_secs(10);
 /// Less could not hold one default fetch of a partition.
 const MIN_FETCH_BUFFER: u64 = 1 << 20;
+/// Where the probes listen unless the user says otherwise.
+const PROBE_PORT: u16 = 8_000;
 /// The default name of the mock cluster that clients without bootstrap servers share.
 const MOCK_CLUSTER: &str = "mock";
 
@@ -41,6 +44,9 @@ pub(crate) struct Checked {
     pub(crate) shutdown_timeout: Duration,
     pub(crate) commit_interval: Duration,
     pub(crate) poll_interval: Duration,
+    /// Where the probes listen, if they do.
+    pub(crate) probes: Option<Place>,
+    pub(crate) probe_details: bool,
     pub(crate) subscribe_timeout: Duration,
     pub(crate) fetch_buffer: u64,
     pub(crate) failure_topic: Option<Arc<str>>,
@@ -140,6 +146,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     let mode = options.mode.unwrap_or_default();
     let (bootstrap, mock) =
         cluster(&mut check, options.bootstrap_servers.take(), options.mock.unwrap_or(false));
+    let is_mock = mock.is_some();
     let security = super::security::check(&mut check, &mut options, mock.is_some());
     let group_id = check.text("GroupId", options.group_id);
     let topics = options.subscribed_topics.unwrap_or_default();
@@ -220,6 +227,8 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         shutdown_timeout,
         commit_interval: check.positive("CommitInterval", options.commit_interval, seconds(1)),
         poll_interval,
+        probes: probes(&mut check, options.probe_port, options.probe_address, is_mock),
+        probe_details: options.probe_details.unwrap_or(false),
         subscribe_timeout: check.positive("SubscribeTimeout", options.subscribe_timeout, seconds(30)),
         fetch_buffer,
         failure_topic: failure_topic.map(Arc::from),
@@ -253,6 +262,20 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         group_id: group_id.map(Arc::from),
     };
     if check.problems.is_empty() { Ok(checked) } else { Err(ConfigError { problems: check.problems }) }
+}
+
+/// Where the probes listen, unless they are off.
+fn probes(check: &mut Check, port: Option<u16>, address: Option<String>, mock: bool) -> Option<Place> {
+    let address = check.text("ProbeAddress", address).and_then(|text| match text.trim().parse() {
+        Ok(address) => Some(address),
+        Err(_) => {
+            check.wrong("ProbeAddress", format!("`{text}` is not an IP address such as `127.0.0.1` or `::`"));
+            None
+        }
+    });
+    // In mock mode only who asks for probes gets them: tests run beside each other.
+    let port = port.unwrap_or(if mock { 0 } else { PROBE_PORT });
+    (port != 0).then_some(Place { address, port })
 }
 
 /// Real servers, or the name of an in-process cluster.

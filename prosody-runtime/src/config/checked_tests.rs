@@ -35,7 +35,7 @@ fn one_error_lists_every_problem_by_option_and_variable() {
         ("BootstrapServers", "nohost, b:9092, c:99999"),
         ("MaxConcurrency", "0"),
         ("IdempotenceCacheSize", "0"),
-        ("ProbePort", "8000"),
+        ("ProbeAddress", "localhost"),
         ("SendTimeout", "0s"),
         ("RetryBase", "10m"),
         ("SubscribedTopics", "ok, not ok, ^pattern"),
@@ -48,7 +48,7 @@ fn one_error_lists_every_problem_by_option_and_variable() {
         "BootstrapServers (PROSODY_BOOTSTRAP_SERVERS): `c:99999`",
         "MaxConcurrency (PROSODY_MAX_CONCURRENCY): must be at least 1",
         "IdempotenceCacheSize (PROSODY_IDEMPOTENCE_CACHE_SIZE): must be at least 1",
-        "ProbePort (PROSODY_PROBE_PORT): this version",
+        "ProbeAddress (PROSODY_PROBE_ADDRESS): `localhost` is not an IP address",
         "SendTimeout (PROSODY_SEND_TIMEOUT): must be longer than 0",
         "RetryBase (PROSODY_RETRY_BASE): must not be longer",
         "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
@@ -70,6 +70,21 @@ fn values_that_ask_for_nothing_are_accepted_for_features_that_do_not_exist() {
         assert_eq!(problems(with(&[("Mock", "true"), (name, off)])), Vec::<String>::new(), "{name}={off}");
     }
     assert_eq!(problems(with(&[("Mock", "true"), ("DeferEnabled", "true")])).len(), 1);
+}
+
+#[test]
+fn probes_are_on_unless_in_mock_mode_or_switched_off() {
+    let place = |pairs: &[(&str, &str)]| check(with(pairs), Vec::new()).expect("fits").probes;
+    let port = |pairs: &[(&str, &str)]| place(pairs).map(|place| place.port);
+    let (real, mock) = (("BootstrapServers", "b:1"), ("Mock", "true"));
+    assert_eq!(port(&[real]), Some(8_000));
+    assert_eq!(port(&[real, ("ProbePort", "0")]), None);
+    assert_eq!(port(&[real, ("ProbePort", "none")]), None);
+    assert_eq!(port(&[mock]), None);
+    assert_eq!(port(&[mock, ("ProbePort", "9000")]), Some(9_000), "who asks for them gets them");
+    let local = place(&[real, ("ProbeAddress", "::1")]).expect("on");
+    assert_eq!(local.address, Some("::1".parse().expect("an address")));
+    assert!(Options::default().set("ProbePort", "70000").is_err());
 }
 
 #[test]

@@ -134,6 +134,9 @@ pub struct Options {
     pub shutdown_timeout: Option<Duration>,
     pub commit_interval: Option<Duration>,
     pub poll_interval: Option<Duration>,
+    pub probe_port: Option<u16>,
+    pub probe_address: Option<String>,
+    pub probe_details: Option<bool>,
     pub subscribe_timeout: Option<Duration>,
     pub fetch_buffer_size: Option<u64>,
     pub failure_topic: Option<String>,
@@ -215,6 +218,7 @@ impl Options {
             Field::List(of) => *of(self) = given.map(list),
             Field::Flag(of) => *of(self) = given.map(flag).transpose()?,
             Field::Count(of) => *of(self) = given.map(count).transpose()?,
+            Field::Port(of) => *of(self) = given.map(port).transpose()?,
             Field::Number(of) => *of(self) = given.map(number).transpose()?,
             Field::Size(of) => *of(self) = given.map(parse_size).transpose()?,
             Field::Duration(of) => *of(self) = given.map(parse_duration).transpose()?,
@@ -241,6 +245,7 @@ impl Options {
                 Field::List(of) => fill(of, &mut self, &mut fallback),
                 Field::Flag(of) => fill(of, &mut self, &mut fallback),
                 Field::Count(of) => fill(of, &mut self, &mut fallback),
+                Field::Port(of) => fill(of, &mut self, &mut fallback),
                 Field::Number(of) => fill(of, &mut self, &mut fallback),
                 Field::Size(of) => fill(of, &mut self, &mut fallback),
                 Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
@@ -324,6 +329,13 @@ fn flag(text: &str) -> Result<bool, String> {
 
 fn count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| format!("`{text}` is neither a port from 0 to 65535 nor `none`"))
 }
 
 fn number(text: &str) -> Result<f64, String> {

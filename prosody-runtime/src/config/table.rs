@@ -23,6 +23,8 @@ pub(crate) enum Field {
     Number(fn(&mut Options) -> &mut Option<f64>),
     Size(fn(&mut Options) -> &mut Option<u64>),
     Duration(fn(&mut Options) -> &mut Option<Duration>),
+    /// A port or `none`, which is 0.
+    Port(fn(&mut Options) -> &mut Option<u16>),
     /// A duration or `none`, which is `Duration::MAX`.
     Bound(fn(&mut Options) -> &mut Option<Duration>),
     Mode(fn(&mut Options) -> &mut Option<Mode>),
@@ -261,21 +263,34 @@ pub const OPTIONS: &[OptionSpec] = &[
         support: Support::Full,
         field: Field::Duration(|o| &mut o.poll_interval),
     },
-    missing(
-        "ProbePort",
-        "PROSODY_PROBE_PORT",
-        "none",
-        "Port of the health and metrics page.",
-        &["0", "none"],
-    ),
-    missing("ProbeAddress", "PROSODY_PROBE_ADDRESS", "all interfaces", "Address of the health page.", &[]),
-    missing(
-        "ProbeDetails",
-        "PROSODY_PROBE_DETAILS",
-        "false",
-        "Whether the health page shows keys.",
-        &["false"],
-    ),
+    OptionSpec {
+        name: "ProbePort",
+        variable: "PROSODY_PROBE_PORT",
+        default: "8000; none in mock mode",
+        rule: "1 to 65535; `0` or `none` for no probes",
+        doc: "Port of `/readyz`, `/livez`, `/metrics` and a live page at `/`, while the client is subscribed. Clients of \
+              one process may share it; when another process uses it, subscribing fails.",
+        support: Support::Full,
+        field: Field::Port(|o| &mut o.probe_port),
+    },
+    OptionSpec {
+        name: "ProbeAddress",
+        variable: "PROSODY_PROBE_ADDRESS",
+        default: "all interfaces",
+        rule: "an IP address",
+        doc: "Address the probes listen on.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.probe_address),
+    },
+    OptionSpec {
+        name: "ProbeDetails",
+        variable: "PROSODY_PROBE_DETAILS",
+        default: "false",
+        rule: "`true` or `false`",
+        doc: "Whether the probes show keys. Whoever reaches the port can read them.",
+        support: Support::Full,
+        field: Field::Flag(|o| &mut o.probe_details),
+    },
     OptionSpec {
         name: "SubscribeTimeout",
         variable: "PROSODY_SUBSCRIBE_TIMEOUT",

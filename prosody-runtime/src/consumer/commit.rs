@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::Inner;
 use crate::error::{Error, ErrorKind};
+use crate::insight::beats::Loop;
 use crate::partition::offsets::Snapshot;
 use crate::partition::runtime::Partition;
 
@@ -131,6 +132,7 @@ pub(super) async fn drive(inner: Arc<Inner>) {
     let (mut next, mut aged) = (clock.now() + interval, clock.now());
     loop {
         let now = clock.now();
+        inner.beats.beat(Loop::Commits, now);
         clock.sleep_until(next.min(now + SAMPLE)).await;
         let now = clock.now();
         let open = inner.assignments.open_partitions();

@@ -18,6 +18,7 @@ pub(crate) mod commit;
 mod shutdown;
 pub(crate) mod subscribe;
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,11 +31,13 @@ use tracing::{info, warn};
 use crate::config::Checked;
 use crate::error::{Error, ErrorKind};
 use crate::insight::Counters;
-use crate::insight::reading::Load;
+use crate::insight::beats::{BEAT, Beats, Loop};
+use crate::insight::reading::{Load, Reading, samples};
 use crate::insight::status::PartitionStatus;
 use crate::partition::runtime::{Held, Shared};
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
+use crate::probes::{self, View};
 
 use assign::{Assignments, Names};
 use commit::Commits;
@@ -72,6 +75,8 @@ struct Inner {
     fetcher: Fetcher,
     assignments: Assignments,
     commits: Commits,
+    beats: Arc<Beats>,
+    number: u64,
 }
 
 impl Subscription {
@@ -80,22 +85,12 @@ impl Subscription {
         self.inner.assignments.count()
     }
 
-    /// What runs and waits now.
     pub(crate) fn load(&self) -> Load {
-        let shared = &self.inner.shared;
-        let (running, permits, ready) = shared.gate.load();
-        Load { running, permits, ready, retries: shared.retries.len(), assigned: self.assigned() }
+        self.inner.load()
     }
 
-    /// What our partitions look like now, those that are read.
     pub(crate) fn partitions(&self) -> Vec<PartitionStatus> {
-        let Inner { config, doors, shared, fetcher, assignments, .. } = &*self.inner;
-        let (now, running, ends) = (doors.clock.now(), shared.gate.running(), fetcher.high_watermarks());
-        let open = assignments.open_partitions().into_iter().map(|(_, partition)| {
-            let end = ends.get(partition.tp()).copied();
-            partition.status(&running, end, now, config.stall_threshold)
-        });
-        open.collect()
+        self.inner.partitions()
     }
 
     /// Ends the subscription gracefully and waits for it. May be called again, and by several callers.
@@ -105,6 +100,45 @@ impl Subscription {
         match ended.wait_for(Option::is_some).await {
             Ok(result) => result.clone().unwrap_or(Ok(())),
             Err(_) => Err(Error::new(ErrorKind::Closed, "ending a subscription: its task was killed")),
+        }
+    }
+}
+
+impl Inner {
+    /// What runs and waits now.
+    fn load(&self) -> Load {
+        let shared = &self.shared;
+        let (running, permits, ready) = shared.gate.load();
+        Load { running, permits, ready, retries: shared.retries.len(), assigned: self.assignments.count() }
+    }
+
+    /// What our partitions look like now, those that are read.
+    fn partitions(&self) -> Vec<PartitionStatus> {
+        let Inner { config, doors, shared, fetcher, assignments, .. } = self;
+        let (now, running, ends) = (doors.clock.now(), shared.gate.running(), fetcher.high_watermarks());
+        let open = assignments.open_partitions().into_iter().map(|(_, partition)| {
+            let end = ends.get(partition.tp()).copied();
+            partition.status(&running, end, now, config.stall_threshold)
+        });
+        open.collect()
+    }
+
+    /// All metrics now.
+    fn reading(&self) -> Reading {
+        let group = self.config.group_id.as_deref().unwrap_or_default().to_owned();
+        let samples = samples(&self.counters, self.load(), &self.partitions(), &self.wire.brokers());
+        Reading { client: self.number, group, samples }
+    }
+
+    /// What the probes say of this client.
+    fn view(&self) -> View {
+        View {
+            reading: self.reading(),
+            topics: self.config.topics.iter().map(ToString::to_string).collect(),
+            assigned: self.assignments.count(),
+            partitions: self.partitions(),
+            missed: self.beats.missed(self.doors.clock.now()),
+            details: self.config.probe_details,
         }
     }
 }
@@ -124,18 +158,22 @@ async fn run(
     mut group: Group,
     stop: Arc<Notify>,
     ended: watch::Sender<Option<Result<(), Error>>>,
+    probes: Option<SocketAddr>,
 ) {
     let spawner = &inner.doors.spawner;
     let committing = spawner.spawn(Lane::Io, commit::drive(Arc::clone(&inner)));
     let retrying = {
         let (retries, gate) = (Arc::clone(&inner.shared.retries), Arc::clone(&inner.shared.gate));
-        spawner.spawn(Lane::Io, retries.drive(inner.doors.clock.clone(), gate))
+        spawner.spawn(Lane::Io, retries.drive(inner.doors.clock.clone(), gate, Arc::clone(&inner.beats)))
     };
+    let clock = &inner.doors.clock;
     loop {
+        inner.beats.beat(Loop::Group, clock.now());
         let event = tokio::select! {
             biased;
             () = stop.notified() => break,
             event = group.event() => event,
+            () = clock.sleep(BEAT) => continue,
         };
         match event {
             GroupEvent::Assigned { epoch, partitions } => {
@@ -184,5 +222,8 @@ async fn run(
     }
     let result = shutdown::end(&inner, group).await;
     drop((committing, retrying));
+    if let Some(at) = probes {
+        probes::leave(at, inner.number).await;
+    }
     ended.send_replace(Some(result));
 }

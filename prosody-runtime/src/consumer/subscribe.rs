@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,11 +18,13 @@ use super::commit::Commits;
 use super::{Inner, Lasting, Subscription, run};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
+use crate::insight::beats::Beats;
 use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::filter::Filter;
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::verdict::Steps;
+use crate::probes;
 use crate::schedule::retries::Retries;
 use crate::schedule::routes::FailureTopic;
 use crate::worker;
@@ -42,6 +44,11 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         ));
     };
     look_up(lasting, lasting.doors.clock.now() + config.subscribe_timeout).await?;
+    let asked = Arc::new(OnceLock::new());
+    let probes = match config.probes {
+        Some(place) => Some(probes::join(&lasting.doors, place, lasting.number, ask(&asked)).await?),
+        None => None,
+    };
 
     let doors = lasting.doors.clone();
     let rng = doors.rng.fork();
@@ -76,12 +83,21 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         fetcher: Fetcher::new(&lasting.wire, fetch_config(lasting)),
         assignments: Assignments::new(Arc::clone(&lasting.names)),
         commits: Commits::new(group.committer()),
+        beats: Arc::new(Beats::new(doors.clock.now())),
+        number: lasting.number,
         doors,
     });
+    let _ = asked.set(Arc::downgrade(&inner));
     let (stop, (ending, ended)) = (Arc::new(Notify::new()), watch::channel(None));
-    let task = run(Arc::clone(&inner), group, Arc::clone(&stop), ending);
+    let task = run(Arc::clone(&inner), group, Arc::clone(&stop), ending, probes);
     let task = Mutex::new(Some(inner.doors.spawner.spawn(Lane::Io, task)));
     Ok(Subscription { inner, stop, ended, task })
+}
+
+/// Asks the subscription once there is one, as long as there is.
+fn ask(asked: &Arc<OnceLock<Weak<Inner>>>) -> probes::Ask {
+    let asked = Arc::clone(asked);
+    Arc::new(move || Some(asked.get()?.upgrade()?.view()))
 }
 
 fn failure_topic(lasting: &Lasting, name: &Topic, group_id: &Arc<str>) -> Arc<FailureTopic> {

@@ -5,9 +5,12 @@
 //! | `status.rs` | what is the state of a partition, and is it stalled? |
 //! | `table.rs` | which metrics exist, and what do they mean? |
 //! | `reading.rs` | what do they say at this moment? |
-//! | `prometheus.rs` | how do they look as text? |
+//! | `prometheus.rs`, `quote.rs` | how do they look as text, and how does text look as JSON? |
+//! | `beats.rs` | does every loop still go on? |
 
+pub(crate) mod beats;
 pub(crate) mod prometheus;
+pub(crate) mod quote;
 pub(crate) mod reading;
 pub(crate) mod status;
 pub(crate) mod table;

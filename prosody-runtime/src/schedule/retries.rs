@@ -7,6 +7,7 @@ use prosody_base::{Clock, Instant};
 use tokio::sync::Notify;
 
 use super::gate::{Gate, Ready};
+use crate::insight::beats::{BEAT, Beats, Loop};
 use crate::partition::window::Admitted;
 
 /// Events that wait for their next attempt, by due time. Their number is bounded by `MaxUncommitted` per partition.
@@ -51,14 +52,13 @@ impl Retries {
     }
 
     /// Moves events to `gate` when they are due. Runs as a task of its own.
-    pub(crate) async fn drive(self: Arc<Self>, clock: Clock, gate: Arc<Gate>) {
+    pub(crate) async fn drive(self: Arc<Self>, clock: Clock, gate: Arc<Gate>, beats: Arc<Beats>) {
         let mut one = Vec::with_capacity(1);
         loop {
             let due = self.lock().waiting.first_key_value().map(|((due, _), _)| *due);
-            let Some(due) = due else {
-                self.sooner.notified().await;
-                continue;
-            };
+            let now = clock.now();
+            beats.beat(Loop::Retries, now);
+            let due = due.map_or(now + BEAT, |due| due.min(now + BEAT));
             // A sooner event interrupts the wait; one that was taken back only makes it end early.
             let _ = clock.until(due, self.sooner.notified()).await;
             while let Some(ready) = self.pop_due(clock.now()) {

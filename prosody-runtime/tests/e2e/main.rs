@@ -20,6 +20,7 @@ mod handover;
 mod insight;
 mod lifecycle;
 mod modes;
+mod probes;
 mod security;
 mod shutdown;
 mod stories;
