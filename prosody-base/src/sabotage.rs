@@ -26,6 +26,11 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("retry-holds-key", "G2: an event that waits for its retry holds its key"),
     ("transient-is-not-done", "G1: a transient error is no end"),
     ("route-acknowledged", "G1: what goes to the failure topic is done when that has it"),
+    ("root-known", "an event starts when its key's record is known"),
+    ("skip-done", "a message whose effects are durable does not run again"),
+    ("timer-live", "a timer that was taken away does not fire"),
+    ("settle-before-offset", "G1: an offset is done when the effects of its message are durable"),
+    ("commit-lost", "a batch counts only when it was applied"),
     ("dedup-after-done", "G1: an id is remembered when its message is done"),
 ];
 

@@ -49,8 +49,6 @@ pub const PR_TIMER_CLEAR_AND_SCHEDULE: i32 = 1;
 pub const PR_TIMER_UNSCHEDULE: i32 = 2;
 /// Removes all timers.
 pub const PR_TIMER_CLEAR: i32 = 3;
-/// Lists the timers.
-pub const PR_TIMER_LIST: i32 = 4;
 
 /// Options or arguments are wrong.
 pub const PR_ERROR_CONFIG: i32 = 1;

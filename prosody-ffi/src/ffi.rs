@@ -256,6 +256,40 @@ pub unsafe extern "C" fn pr_timer(
     })
 }
 
+/// When the timers of a running event's key are due, as the event's calls have made them: ascending, in seconds since
+/// the Unix epoch. Up to `capacity` of them are written; the result's number says how many there are.
+///
+/// # Safety
+/// See the module; `times` has room for `capacity` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_timers(
+    client: u64,
+    token: u64,
+    times: *mut i64,
+    capacity: u32,
+    result: *mut PrResult,
+) -> i32 {
+    guard("pr_timers", client, || {
+        with(client, |host| {
+            let list = |result: &mut PrResult| {
+                let listed = match host.timers(token, result) {
+                    Ok(listed) => listed,
+                    Err(status) => return status,
+                };
+                let part = listed.get(..capacity as usize).unwrap_or(&listed);
+                if !times.is_null() {
+                    // SAFETY: `part` is no longer than the capacity, and ours, so the two do not overlap.
+                    unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), times, part.len()) };
+                }
+                result.value = listed.len() as u64;
+                PR_OK
+            };
+            // SAFETY: the module's contract.
+            unsafe { answer(result, list) }
+        })
+    })
+}
+
 /// Creates a topic.
 ///
 /// # Safety

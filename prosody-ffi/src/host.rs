@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prosody_base::{Doors, Lane};
-use prosody_runtime::{Admin, Client, ConfigError, ConsumerState, Error, ErrorKind, OPTIONS, Options};
+use prosody_runtime::{
+    Admin, Client, ConfigError, ConsumerState, Error, ErrorClass, ErrorKind, HandlerError, OPTIONS, Options,
+};
 
 use crate::abi::{
     PR_CLOSED, PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA, PR_ERROR_STATE,
-    PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_INVALID, PR_OK, PR_STALE, PR_STATE_CONFIGURED, PR_STATE_RUNNING,
-    PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR, PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_LIST, PR_TIMER_SCHEDULE,
+    PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_FAILED, PR_INVALID, PR_OK, PR_STALE, PR_STATE_CONFIGURED,
+    PR_STATE_RUNNING, PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR, PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_SCHEDULE,
     PR_TIMER_UNSCHEDULE, PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
 };
 use crate::bridge::Bridge;
@@ -181,16 +183,25 @@ impl Host {
                 PR_TIMER_CLEAR_AND_SCHEDULE => context.clear_and_schedule(time).await,
                 PR_TIMER_UNSCHEDULE => context.unschedule(time).await,
                 PR_TIMER_CLEAR => context.clear_scheduled().await,
-                PR_TIMER_LIST => context.scheduled().await.map(|_| ()),
                 _ => return Err(Failure::new(PR_ERROR_STATE, format!("there is no timer call {call}"))),
             };
-            done.map(|()| 0).map_err(|error| {
-                let mut failure = Failure::new(PR_ERROR_STORE, error.text());
-                failure.transient = error.class() == prosody_runtime::ErrorClass::Transient;
-                failure
-            })
+            done.map(|()| 0).map_err(|error| of_store(&error))
         };
         self.port.start(&self.doors.spawner, op, work, result)
+    }
+
+    /// The times of a running event's timers. The event's record is in memory, so nothing waits.
+    pub(crate) fn timers(&self, token: u64, result: &mut PrResult) -> Result<Vec<i64>, i32> {
+        let context = self.port.context(token).map_err(|_| PR_STALE)?;
+        let listed = context.scheduled().map_err(|error| {
+            result.error = of_store(&error).into_raw();
+            PR_FAILED
+        })?;
+        let seconds = |time: SystemTime| {
+            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        };
+        Ok(listed.into_iter().map(seconds).collect())
     }
 
     pub(crate) fn create_topic(
@@ -291,6 +302,12 @@ fn together<T>(mut wrong: Vec<String>, built: Result<T, ConfigError>) -> Result<
     };
     drop(made);
     Err(Failure::new(PR_ERROR_CONFIG, wrong.join("\n")))
+}
+
+fn of_store(error: &HandlerError) -> Failure {
+    let mut failure = Failure::new(PR_ERROR_STORE, error.text());
+    failure.transient = error.class() == ErrorClass::Transient;
+    failure
 }
 
 fn failed(error: Error) -> Failure {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prosody_base::{Doors, Lane, watch};
+use prosody_state::KeyStore;
 use prosody_wire::Connector;
 use prosody_wire::produce::{OutgoingRecord, Producer};
 
@@ -345,11 +346,18 @@ impl fmt::Debug for Client {
 }
 
 /// Collects options and builds a [`Client`]. Later calls win over earlier ones.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ClientBuilder {
     options: Options,
     environment: Vec<(String, String)>,
     transport: Option<(Arc<dyn Connector>, Doors)>,
+    store: Option<Arc<dyn KeyStore>>,
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl ClientBuilder {
@@ -488,6 +496,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps timers in this store. For tests and simulations, whose clients share one that lives as long as the test.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn KeyStore>) -> ClientBuilder {
+        self.store = Some(store);
+        self
+    }
+
     /// Checks everything and builds the client, without touching the network.
     ///
     /// # Errors
@@ -504,6 +519,7 @@ impl ClientBuilder {
         }
         let config = check(options, environment.problems)?;
         let (wire, doors, mock) = connect(&config, self.transport)?;
+        let store = self.store.or_else(|| mock.as_ref().and_then(|mock| mock.store(&doors.clock)));
         let rng = doors.rng.fork();
         let dedup =
             Dedup::new(config.idempotence_cache, config.idempotence_ttl, &config.idempotence_version, &rng);
@@ -517,6 +533,7 @@ impl ClientBuilder {
             held: Arc::default(),
             occupied: Arc::default(),
             names: Arc::new(watch::channel(Vec::new()).0),
+            store,
         };
         Ok(Client {
             shared: Arc::new(Shared {

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use prosody_base::{Clock, Instant};
+use prosody_state::{Category, Firing, KeyImage, MAX_KEY_BYTES, Overlay, StoreError, Time};
 use tokio::sync::Notify;
 
 use crate::handler::HandlerError;
@@ -62,28 +64,38 @@ impl Context {
         self.attempt.enter()
     }
 
-    /// Schedules a timer of this event's key.
+    /// Schedules a timer of this event's key, at the nearest second. It fires at that second or later, at once when
+    /// that is past, and never while another event of the key runs. A timer that is scheduled already stays.
+    ///
+    /// This and the calls below count when the event ends well: an attempt that fails leaves nothing of them.
     ///
     /// # Errors
-    /// Transient: timers need a store, which `PROSODY_CASSANDRA_NODES` names.
-    pub async fn schedule(&self, _time: SystemTime) -> Result<(), HandlerError> {
-        Err(no_store("scheduling a timer"))
+    /// Transient: without a store, which `PROSODY_CASSANDRA_NODES` names; beyond 16,384 timers of the key; once the
+    /// attempt has ended.
+    pub async fn schedule(&self, time: SystemTime) -> Result<(), HandlerError> {
+        let time = seconds(time);
+        self.attempt.timers("scheduling a timer", |overlay| overlay.schedule(time, &Bytes::new()))
     }
 
     /// Replaces all timers of this event's key by one.
     ///
     /// # Errors
     /// As [`schedule`](Context::schedule).
-    pub async fn clear_and_schedule(&self, _time: SystemTime) -> Result<(), HandlerError> {
-        Err(no_store("replacing timers"))
+    pub async fn clear_and_schedule(&self, time: SystemTime) -> Result<(), HandlerError> {
+        let time = seconds(time);
+        self.attempt.timers("replacing timers", |overlay| overlay.clear_and_schedule(time, &Bytes::new()))
     }
 
-    /// Removes the timer of this event's key that is due at `time`.
+    /// Removes the timer of this event's key that is due at `time`, if there is one.
     ///
     /// # Errors
     /// As [`schedule`](Context::schedule).
-    pub async fn unschedule(&self, _time: SystemTime) -> Result<(), HandlerError> {
-        Err(no_store("removing a timer"))
+    pub async fn unschedule(&self, time: SystemTime) -> Result<(), HandlerError> {
+        let time = seconds(time);
+        self.attempt.timers("removing a timer", |overlay| {
+            overlay.unschedule(time);
+            Ok(())
+        })
     }
 
     /// Removes all timers of this event's key.
@@ -91,15 +103,20 @@ impl Context {
     /// # Errors
     /// As [`schedule`](Context::schedule).
     pub async fn clear_scheduled(&self) -> Result<(), HandlerError> {
-        Err(no_store("removing timers"))
+        self.attempt.timers("removing timers", |overlay| {
+            overlay.clear();
+            Ok(())
+        })
     }
 
-    /// The times of this event's key at which timers are due, ascending.
+    /// The times of this event's key at which timers are due, ascending, as this attempt's calls have made them. The
+    /// timer that is firing is not among them unless it was scheduled again.
     ///
     /// # Errors
     /// As [`schedule`](Context::schedule).
-    pub async fn scheduled(&self) -> Result<Vec<SystemTime>, HandlerError> {
-        Err(no_store("listing timers"))
+    pub fn scheduled(&self) -> Result<Vec<SystemTime>, HandlerError> {
+        let times = self.attempt.timers("listing timers", |overlay| Ok(overlay.scheduled()))?;
+        Ok(times.into_iter().map(|time| UNIX_EPOCH + Duration::from_secs(time.seconds().into())).collect())
     }
 }
 
@@ -132,10 +149,22 @@ impl fmt::Debug for Occupancy {
     }
 }
 
-fn no_store(doing: &str) -> HandlerError {
-    HandlerError::transient(format!(
-        "{doing} needs a store that survives a restart: set PROSODY_CASSANDRA_NODES"
-    ))
+/// The nearest second; times before 1970 and after 2106 are the first and the last.
+fn seconds(time: SystemTime) -> Time {
+    let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    Time::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}
+
+/// What the handles of an attempt can reach.
+#[derive(Default)]
+enum Scope {
+    #[default]
+    NoStore,
+    /// The key cannot have a record.
+    LongKey,
+    /// The key's record, the timer that is firing, and what the calls made of them.
+    Open(Arc<KeyImage>, Option<Firing>, Option<Box<Overlay>>),
+    Ended,
 }
 
 /// What is left to do when a handler that was abandoned has ended at last.
@@ -151,6 +180,7 @@ pub(crate) struct Attempt {
     cancel: Notify,
     abandon: Notify,
     occupants: AtomicUsize,
+    scope: Mutex<Scope>,
     farewell: Mutex<Option<Farewell>>,
 }
 
@@ -164,6 +194,7 @@ impl Attempt {
             cancel: Notify::new(),
             abandon: Notify::new(),
             occupants: AtomicUsize::new(0),
+            scope: Mutex::default(),
             farewell: Mutex::new(None),
         }
     }
@@ -188,6 +219,9 @@ impl Attempt {
     /// Cancels, and lets the worker go on without the handler.
     pub(crate) fn abandon(&self) {
         self.cancel();
+        if !matches!(*self.lock_scope(), Scope::NoStore) {
+            self.close();
+        }
         self.abandoned.store(true, Ordering::Release);
         self.abandon.notify_one();
     }
@@ -216,6 +250,50 @@ impl Attempt {
         if !self.is_cancelled() {
             fired.await;
         }
+    }
+
+    /// Lets timer calls reach the record of the event's key.
+    pub(crate) fn open(&self, root: &Arc<KeyImage>, firing: Option<Firing>, key: &[u8]) {
+        let long = key.len() > MAX_KEY_BYTES;
+        *self.lock_scope() = if long { Scope::LongKey } else { Scope::Open(Arc::clone(root), firing, None) };
+    }
+
+    /// Ends the reach of its handles; what they asked for.
+    pub(crate) fn close(&self) -> Option<Box<Overlay>> {
+        match std::mem::replace(&mut *self.lock_scope(), Scope::Ended) {
+            Scope::Open(_, _, overlay) => overlay,
+            Scope::NoStore | Scope::LongKey | Scope::Ended => None,
+        }
+    }
+
+    fn timers<T>(
+        &self,
+        doing: &str,
+        call: impl FnOnce(&mut Overlay) -> Result<T, StoreError>,
+    ) -> Result<T, HandlerError> {
+        match &mut *self.lock_scope() {
+            Scope::NoStore => Err(HandlerError::transient(format!(
+                "{doing} needs a store that survives a restart: set PROSODY_CASSANDRA_NODES"
+            ))),
+            Scope::LongKey => Err(HandlerError::permanent(format!(
+                "{doing}: the event's key has more than {MAX_KEY_BYTES} bytes, which no store takes as a key"
+            ))),
+            Scope::Ended => Err(HandlerError::transient(format!(
+                "{doing}: the attempt this context belongs to has ended"
+            ))),
+            Scope::Open(root, firing, overlay) => {
+                let overlay =
+                    overlay.get_or_insert_with(|| Box::new(Overlay::new(Arc::clone(root), *firing)));
+                call(overlay).map_err(|why| match why.category() {
+                    Category::Permanent => HandlerError::permanent(why),
+                    Category::Transient | Category::Terminal => HandlerError::transient(why),
+                })
+            }
+        }
+    }
+
+    fn lock_scope(&self) -> MutexGuard<'_, Scope> {
+        self.scope.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn enter(self: &Arc<Attempt>) -> Occupancy {
@@ -257,7 +335,6 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_never_awaits_sees_its_timeout_and_a_waiter_is_told() {

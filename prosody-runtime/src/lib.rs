@@ -70,6 +70,7 @@ mod client;
 mod config;
 mod consumer;
 mod context;
+mod durable;
 mod error;
 mod handler;
 mod hosted;
@@ -83,7 +84,6 @@ mod partition;
 mod pipeline;
 mod probes;
 mod schedule;
-#[allow(dead_code, unused_imports, reason = "the partition comes next")]
 mod timers;
 mod worker;
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prosody_base::Clock;
+use prosody_state::KeyStore;
 use prosody_wire::Connector;
 
 /// The cluster of a client in mock mode; clients of one process that name it equally share it.
@@ -21,6 +23,12 @@ impl Mock {
 
     pub(crate) fn seeds(&self) -> Vec<String> {
         self.0.bootstrap().split(',').map(str::to_owned).collect()
+    }
+
+    /// The store of the cluster's clients.
+    pub(crate) fn store(&self, clock: &Clock) -> Option<Arc<dyn KeyStore>> {
+        let store = self.0.companion(|| prosody_state::MemoryStore::new(clock.clone()))?;
+        Some(store)
     }
 
     /// Creates a topic that does not exist; every other check is the broker's.
@@ -48,6 +56,10 @@ impl Mock {
     }
 
     pub(crate) fn seeds(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn store(&self, _: &Clock) -> Option<Arc<dyn KeyStore>> {
         match *self {}
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use prosody_base::{Lane, Spawner};
 
 use crate::context::Attempt;
+use crate::durable::settle::{self, Effects};
 use crate::handler::Handler;
 use crate::hosted::Worker;
 use crate::partition::window::Ending;
@@ -46,26 +47,31 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
     let (mut scratch, mut turn) = (Vec::new(), 0u32);
     let (mut ran, mut now) = (None, clock.now());
     while let Some((Ready { partition, admitted }, grant)) = gate.next(&seat, ran.take(), now).await {
-        let (slot, event) = (admitted.slot, admitted.event);
+        let slot = admitted.slot;
         attempt = Attempt::renew(attempt, grant.at + pipeline.timeout);
-        let (position, since) = (event.position(), grant.at);
+        let (position, since) = (admitted.event.position(), grant.at);
         seat.sit(Running { partition: partition.id(), slot, position, since, attempt: Arc::clone(&attempt) });
-        let is_running = || partition.is_running();
         let Fate { verdict, failure } =
-            process(&pipeline, &*handler, partition.tp(), &event, &attempt, &gate, is_running).await;
+            process(&pipeline, &*handler, &partition, &admitted, &attempt, &gate).await;
         seat.rise();
+        // Nothing of it counts unless it ended well, and its handles are dead from here on.
+        let asked = if partition.durable().is_some() { attempt.close() } else { None };
         now = clock.now();
         if failure.attempts > 0 {
             pipeline.counters.handler_time.record(now.saturating_duration_since(since));
         }
-        let ticket = event.ticket();
+        let ticket = admitted.event.ticket();
         ran = Some(Ran { grant, until: now });
         match (verdict, &pipeline.failure_topic) {
-            (Verdict::Done | Verdict::GiveUp, _) => {
-                partition.finish(slot, ticket, Ending::Done, &mut scratch, &mut ran)
+            (Verdict::Done, _) => {
+                let effects = Effects::Succeeded(asked);
+                settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
+            }
+            (Verdict::GiveUp, _) => {
+                settle::end(&gate, partition, admitted, Effects::Failed, &mut scratch, &mut ran).await;
             }
             (Verdict::Route, Some(topic)) => {
-                routes::write(&pipeline, topic, &gate, partition, (slot, event), failure);
+                routes::write(&pipeline, topic, &gate, partition, admitted, failure);
             }
             // Only a mode with a failure topic routes; what could not be routed would not be lost.
             (Verdict::Unfinished | Verdict::Route, _) => {
@@ -73,7 +79,7 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
             }
             (Verdict::Retry(wait), _) => {
                 pipeline.counters.retries.one();
-                if !partition.retry(slot, event, now + wait) {
+                if !partition.retry(admitted, now + wait) {
                     partition.finish(slot, ticket, Ending::Unfinished, &mut scratch, &mut ran);
                 }
             }

@@ -99,6 +99,12 @@ impl Client {
         self.cluster.figures()
     }
 
+    /// The cluster's id as far as it is known now; `None` also where brokers give none.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<String> {
+        self.cluster.metadata().cluster_id.clone()
+    }
+
     /// Ends every connection and task of this client. Open calls fail.
     pub fn close(&self) {
         self.cluster.close();

@@ -3,10 +3,11 @@
 //! A cluster lives while a [`Mock`] of its name exists, and 30 s longer, so that a client can be stopped and started
 //! again on the same records and offsets.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use prosody_base::{Doors, Lane};
@@ -23,17 +24,29 @@ static CLUSTERS: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 struct Known {
     cluster: Arc<Cluster>,
+    companion: Companion,
     users: usize,
     /// Rises with every user, so that an old farewell does not end a cluster that was used since.
     used: u64,
 }
+
+type Companion = Arc<OnceLock<Arc<dyn Any + Send + Sync>>>;
 
 /// A user of a shared cluster. Clones count as users too.
 #[derive(Debug)]
 pub struct Mock {
     name: String,
     cluster: Arc<Cluster>,
+    companion: Companion,
     doors: Doors,
+}
+
+impl Mock {
+    /// What its users keep beside the cluster, made by the first who asks; it lives as long as the cluster. `None` when
+    /// somebody keeps something of another type there.
+    pub fn companion<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
+        Arc::clone(self.companion.get_or_init(|| Arc::new(make()))).downcast().ok()
+    }
 }
 
 /// The cluster of a name, started when there is none. It creates topics on demand, with [`MOCK_PARTITIONS`] partitions.
@@ -50,11 +63,13 @@ pub fn cluster(name: &str) -> io::Result<Mock> {
             cluster_id: format!("mock-{name}"),
             ..ClusterConfig::default()
         };
-        Known { cluster: Arc::new(Cluster::start(config, doors.clone())), users: 0, used: 0 }
+        let cluster = Arc::new(Cluster::start(config, doors.clone()));
+        Known { cluster, companion: Companion::default(), users: 0, used: 0 }
     });
     known.users += 1;
     known.used += 1;
-    Ok(Mock { name: name.to_owned(), cluster: Arc::clone(&known.cluster), doors })
+    let (cluster, companion) = (Arc::clone(&known.cluster), Arc::clone(&known.companion));
+    Ok(Mock { name: name.to_owned(), cluster, companion, doors })
 }
 
 impl Clone for Mock {
@@ -63,7 +78,8 @@ impl Clone for Mock {
             known.users += 1;
             known.used += 1;
         }
-        Mock { name: self.name.clone(), cluster: Arc::clone(&self.cluster), doors: self.doors.clone() }
+        let (cluster, companion) = (Arc::clone(&self.cluster), Arc::clone(&self.companion));
+        Mock { name: self.name.clone(), cluster, companion, doors: self.doors.clone() }
     }
 }
 

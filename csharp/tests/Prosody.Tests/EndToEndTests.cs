@@ -201,29 +201,6 @@ public sealed partial class EndToEndTests
     }
 
     [Fact]
-    public async Task Timers_fail_as_transient_and_name_what_they_need()
-    {
-        var caught = new List<Exception>();
-        var handler = new Recorder<Payload>(async (context, _, _) =>
-        {
-            foreach (Func<Task> call in (Func<Task>[])
-            [
-                () => context.ScheduleAsync(DateTimeOffset.UtcNow), () => context.ClearAndScheduleAsync(DateTimeOffset.UtcNow),
-                () => context.UnscheduleAsync(DateTimeOffset.UtcNow), context.ClearScheduledAsync, context.ScheduledAsync,
-            ])
-            {
-                caught.Add(await Assert.ThrowsAsync<TransientStateException>(call));
-            }
-        });
-        await using ProsodyClient client = Mock.Builder().Build();
-        await client.SubscribeAsync(handler).WithPatience();
-        await client.SendAsync("topic", "key", new Payload()).WithPatience();
-        await handler.NextAsync();
-        Assert.Equal(5, caught.Count);
-        Assert.All(caught, static error => Assert.Contains("PROSODY_CASSANDRA_NODES", error.Message, StringComparison.Ordinal));
-    }
-
-    [Fact]
     public async Task Two_clients_of_one_process_share_a_cluster_by_its_name()
     {
         string cluster = Mock.Cluster();

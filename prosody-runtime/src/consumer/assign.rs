@@ -10,7 +10,7 @@ use prosody_wire::group::{AssignedPartition, AssignmentEpoch};
 use prosody_wire::{TopicId, TopicPartition};
 use tracing::warn;
 
-use super::Inner;
+use super::{Inner, durable};
 use crate::partition::offset_map::OffsetMap;
 use crate::partition::offsets::Offsets;
 use crate::partition::reader;
@@ -65,12 +65,21 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
             let (start, offsets) = begin(inner.wire.topic_id(&tp.topic), &assigned);
             let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64());
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            let partition = Partition::new(id, tp.clone(), window, inner.shared.clone());
+            let durable = durable::acquire(&inner, &tp).await;
+            let partition = Partition::new(id, tp.clone(), window, inner.shared.clone(), durable.clone());
             if !inner.assignments.start(&tp, epoch, &partition) {
                 return;
             }
             let fetching = inner.fetcher.open(tp, start);
-            reader::read(partition, fetching, Arc::clone(&inner.pipeline), inner.doors.clock.clone()).await;
+            let (pipeline, clock) = (Arc::clone(&inner.pipeline), inner.doors.clock.clone());
+            let reading = reader::read(Arc::clone(&partition), fetching, pipeline, clock);
+            match durable {
+                None => reading.await,
+                Some(durable) => {
+                    let firing = Arc::clone(durable.timers()).drive(|due| partition.fire(due));
+                    tokio::join!(reading, firing);
+                }
+            }
         }
     };
     let reader = inner.doors.spawner.spawn(Lane::Work, reading);

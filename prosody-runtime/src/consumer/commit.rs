@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::Instant;
+use prosody_wire::TopicPartition;
 use prosody_wire::group::{AssignmentEpoch, CommitError, CommitOffset, Committer};
 use tracing::{debug, warn};
 
@@ -65,19 +66,45 @@ impl Commits {
         let clock = &inner.doors.clock;
         let work = async {
             let _turn = self.turn.lock().await;
-            self.commit_now(inner, partitions).await
+            self.commit_now(inner, partitions, Partition::uncommitted).await
         };
         clock.until(deadline, work).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Resolves once the group has accepted a commit that was sent after this call: only an owner's is. Never for a
+    /// partition that is being given up.
+    pub(super) async fn confirm(&self, inner: &Inner, tp: &TopicPartition) {
+        let clock = &inner.doors.clock;
+        loop {
+            let mut open = inner.assignments.open_partitions();
+            open.retain(|(_, partition)| partition.tp() == tp);
+            if open.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            let work = async {
+                let _turn = self.turn.lock().await;
+                self.commit_now(inner, open, |partition| Some(partition.snapshot())).await
+            };
+            match clock.until(clock.now() + COMMIT_TIME, work).await {
+                Ok(Ok(())) => return,
+                Ok(Err(why)) => {
+                    debug!(partition = %tp, "the group does not say that a partition is ours: {why}")
+                }
+                Err(_) => {}
+            }
+            clock.sleep(SAMPLE).await;
+        }
     }
 
     async fn commit_now(
         &self,
         inner: &Inner,
         partitions: Vec<(AssignmentEpoch, Arc<Partition>)>,
+        what: impl Fn(&Partition) -> Option<Snapshot>,
     ) -> Result<(), Error> {
         let mut epochs: BTreeMap<AssignmentEpoch, Batch> = BTreeMap::new();
         for (epoch, partition) in partitions {
-            if let Some(snapshot) = partition.uncommitted() {
+            if let Some(snapshot) = what(&partition) {
                 let batch = epochs.entry(epoch).or_default();
                 let metadata = batch.room_for(snapshot.map.encode());
                 batch.offsets.push(CommitOffset {

@@ -10,11 +10,13 @@
 //! |---|---|
 //! | `subscribe.rs` | may we subscribe, and if not, why? |
 //! | `assign.rs` | which partitions are ours, and who reads them? |
+//! | `durable.rs` | how does a partition get its segment of the store? |
 //! | `shutdown.rs` | how is a partition given up? |
 //! | `commit.rs` | what does the group know of our progress? |
 
 pub(crate) mod assign;
 pub(crate) mod commit;
+mod durable;
 mod shutdown;
 pub(crate) mod subscribe;
 
@@ -23,6 +25,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prosody_base::{Doors, Lane, Task, watch};
+use prosody_state::KeyStore;
 use prosody_wire::fetch::Fetcher;
 use prosody_wire::group::{Group, GroupEvent};
 use tokio::sync::Notify;
@@ -34,7 +37,8 @@ use crate::insight::Counters;
 use crate::insight::beats::{BEAT, Beats, Loop};
 use crate::insight::reading::{Load, Reading, samples};
 use crate::insight::status::PartitionStatus;
-use crate::partition::runtime::{Held, Shared};
+use crate::partition::held::Held;
+use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
 use crate::probes::{self, View};
@@ -54,6 +58,8 @@ pub(crate) struct Lasting {
     pub(crate) held: Arc<Held>,
     pub(crate) occupied: Arc<AtomicUsize>,
     pub(crate) names: Arc<watch::Sender<Names>>,
+    /// Where timers are kept; `None` outside of mock mode.
+    pub(crate) store: Option<Arc<dyn KeyStore>>,
 }
 
 /// A running subscription. Dropping it begins the same graceful end that [`Subscription::stop`] waits for.
@@ -77,6 +83,7 @@ struct Inner {
     commits: Commits,
     beats: Arc<Beats>,
     number: u64,
+    store: Option<Arc<dyn KeyStore>>,
 }
 
 impl Subscription {

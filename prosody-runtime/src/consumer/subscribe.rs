@@ -85,6 +85,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         commits: Commits::new(group.committer()),
         beats: Arc::new(Beats::new(doors.clock.now())),
         number: lasting.number,
+        store: lasting.store.clone(),
         doors,
     });
     let _ = asked.set(Arc::downgrade(&inner));

@@ -70,6 +70,8 @@ counters! {
     tombstones,
     /// Records that came twice in one assignment and were dropped.
     rewound,
+    /// Messages skipped because their key's record said that they were done.
+    skipped_done,
     /// Messages skipped because an earlier owner of their partition had finished them.
     skipped_finished,
     /// Handlers that were abandoned at the end of a shutdown.
@@ -92,6 +94,10 @@ counters! {
     reloads_failed,
     /// Fetches for those records; one can bring many.
     reload_fetches,
+    /// Statements the store failed to carry out and that are tried again.
+    store_errors,
+    /// Batches that another owner of their partition was ahead of.
+    conflicts,
     /// Messages sent and acknowledged.
     sent,
     /// Sends that failed.

@@ -81,6 +81,7 @@ pub(crate) fn samples(
         poison,
         tombstones,
         rewound,
+        skipped_done,
         skipped_finished,
         abandoned,
         commits,
@@ -92,6 +93,8 @@ pub(crate) fn samples(
         reloads_gone,
         reloads_failed,
         reload_fetches,
+        store_errors,
+        conflicts,
         sent,
         failed_sends,
     } = counters.read();
@@ -109,7 +112,10 @@ pub(crate) fn samples(
     push(&table::SKIPPED, &["own"], whole(skipped_own));
     push(&table::SKIPPED, &["type"], whole(skipped_type));
     push(&table::SKIPPED, &["finished"], whole(skipped_finished));
+    push(&table::SKIPPED, &["done"], whole(skipped_done));
     push(&table::SKIPPED, &["seen"], whole(rewound));
+    push(&table::STORE_ERRORS, &[], whole(store_errors));
+    push(&table::STORE_CONFLICTS, &[], whole(conflicts));
     push(&table::DEDUP_HITS, &[], whole(duplicates));
     push(&table::POISON, &[], whole(poison));
     push(&table::TOMBSTONES, &[], whole(tombstones));

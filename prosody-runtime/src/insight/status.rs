@@ -31,6 +31,14 @@ pub struct PartitionStatus {
     pub standing: Duration,
     /// Handlers that run, the longest first.
     pub running: Vec<RunningHandler>,
+    /// Timers that are due: they run, queue behind their key, or wait for room.
+    pub timers_due: usize,
+    /// Timers kept in memory; the store may have more, of later.
+    pub timers_resident: usize,
+    /// When the first of those that wait for room was due, in seconds since the Unix epoch.
+    pub oldest_timer: Option<u32>,
+    /// Why the store cannot be used just now.
+    pub store_error: Option<String>,
     /// A handler has run for longer than `StallThreshold`, or records are unfinished and none of them finished for that
     /// long. A partition with nothing to do is not stalled.
     pub stalled: bool,

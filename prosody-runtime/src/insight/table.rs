@@ -67,8 +67,14 @@ metrics! {
         "From the grant of a permit to the end of the attempt.",
         "the 99th percentile close to `Timeout`";
     SKIPPED = Counter "prosody_skipped_total" in "records" by ["reason"],
-        "Records that never reached a handler: `own` (sent by this group's application), `type` (not in `AllowedEvents`), `finished` (an earlier owner finished them) or `seen` (read twice in one assignment).",
+        "Records that never reached a handler: `own` (sent by this group's application), `type` (not in `AllowedEvents`), `finished` (an earlier owner finished them), `done` (their effects are stored) or `seen` (read twice in one assignment).",
         "";
+    STORE_ERRORS = Counter "prosody_store_errors_total" in "statements" by [],
+        "Statements the store failed to carry out; they are tried again while their key waits.",
+        "any rate for minutes (keys wait)";
+    STORE_CONFLICTS = Counter "prosody_store_conflicts_total" in "batches" by [],
+        "Batches that another owner of their partition was ahead of; their events run again if the partition is ours.",
+        "any rate beyond rebalances";
     DEDUP_HITS = Counter "prosody_dedup_hits_total" in "messages" by [],
         "Messages skipped because their key and `id` were processed before.",
         "";

@@ -1,14 +1,16 @@
 //! What waits in a key's queue? A message, or a timer that is due.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use prosody_state::TimerKind;
 
 use super::keys::Keyed;
 use super::offsets::Ticket;
 use super::record::Record;
 use crate::handler::Timer;
+use crate::timers::DueTimer;
 
 /// One event on its way to the handler.
 #[derive(Debug)]
@@ -26,18 +28,7 @@ pub(crate) enum What {
     /// A record, and the proof that its offset was registered.
     Message(Ticket, Record),
     /// A timer. It has no offset: what says that it is done is the key record.
-    #[allow(dead_code, reason = "timers come with the store")]
-    Timer(Firing),
-}
-
-/// A timer that is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Firing {
-    pub(crate) key: Bytes,
-    /// Seconds since 1970.
-    pub(crate) time: u32,
-    /// It brings a deferred event back and is none of the application's.
-    pub(crate) retry: bool,
+    Timer(Box<DueTimer>),
 }
 
 /// Which event of a partition, for people.
@@ -54,15 +45,14 @@ impl Event {
         Event { what: What::Message(ticket, record), failures: 0, old: false }
     }
 
-    #[allow(dead_code, reason = "timers come with the store")]
-    pub(crate) fn timer(firing: Firing) -> Event {
-        Event { what: What::Timer(firing), failures: 0, old: false }
+    pub(crate) fn timer(due: DueTimer) -> Event {
+        Event { what: What::Timer(Box::new(due)), failures: 0, old: false }
     }
 
     pub(crate) fn position(&self) -> Position {
         match &self.what {
             What::Message(_, record) => Position::Offset(record.offset),
-            What::Timer(firing) => Position::Due(firing.time),
+            What::Timer(due) => Position::Due(due.id.time.seconds()),
         }
     }
 
@@ -76,7 +66,7 @@ impl Event {
 
     /// Whether it brings a deferred event back.
     pub(crate) fn is_retry(&self) -> bool {
-        matches!(&self.what, What::Timer(firing) if firing.retry)
+        matches!(&self.what, What::Timer(due) if due.id.kind != TimerKind::Application)
     }
 
     /// Lets go of the batch it was read from.
@@ -91,13 +81,13 @@ impl Keyed for Event {
     fn key(&self) -> &[u8] {
         match &self.what {
             What::Message(_, record) => record.key(),
-            What::Timer(firing) => &firing.key,
+            What::Timer(due) => &due.key,
         }
     }
     fn shared_key(&self) -> Bytes {
         match &self.what {
             What::Message(_, record) => record.shared_key(),
-            What::Timer(firing) => firing.key.clone(),
+            What::Timer(due) => due.key.clone(),
         }
     }
     fn is_message(&self) -> bool {
@@ -105,15 +95,10 @@ impl Keyed for Event {
     }
 }
 
-impl Firing {
-    /// What the handler sees.
-    pub(crate) fn timer(&self) -> Timer {
-        Timer { key: String::from_utf8_lossy(&self.key).into_owned(), time: self.at() }
-    }
-
-    pub(crate) fn at(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(u64::from(self.time))
-    }
+/// What a handler sees of a timer.
+pub(crate) fn timer_of(due: &DueTimer) -> Timer {
+    let time = UNIX_EPOCH + Duration::from_secs(u64::from(due.id.time.seconds()));
+    Timer { key: String::from_utf8_lossy(&due.key).into_owned(), time }
 }
 
 impl fmt::Display for Position {
@@ -132,7 +117,6 @@ mod tests {
     /// Thousands of events wait at a time, and each is moved a few times.
     #[test]
     fn an_event_that_may_be_a_timer_is_as_small_as_a_message() {
-        assert!(size_of::<Firing>() <= size_of::<Record>());
         let message = size_of::<Ticket>() + size_of::<Record>();
         assert!(size_of::<Event>() <= message + 8, "{} for {message}", size_of::<Event>());
     }

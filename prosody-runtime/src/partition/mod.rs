@@ -9,10 +9,12 @@
 //! | `event.rs` | what waits in a key's queue? |
 //! | `record.rs` | what does a message keep of the record it came from? |
 //! | `reader.rs` | who brings a partition's records in? |
+//! | `held.rs` | which keys do abandoned handlers of earlier assignments still hold? |
 //! | `runtime.rs` | who moves an assigned partition? |
 //! | `status.rs` | what does it look like from outside? |
 
 pub(crate) mod event;
+pub(crate) mod held;
 pub(crate) mod keys;
 pub(crate) mod offset_map;
 pub(crate) mod offsets;

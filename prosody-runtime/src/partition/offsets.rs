@@ -148,8 +148,13 @@ impl Offsets {
 
     /// What to commit, unless the group knows it.
     pub(crate) fn uncommitted(&self) -> Option<Snapshot> {
-        let map = self.map();
-        (map != self.committed).then_some(Snapshot { map, leader_epoch: self.done_epoch() })
+        let snapshot = self.snapshot();
+        (snapshot.map != self.committed).then_some(snapshot)
+    }
+
+    /// What could be committed now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { map: self.map(), leader_epoch: self.done_epoch() }
     }
 
     /// The group knows this now, or as much of it as it wants to know.

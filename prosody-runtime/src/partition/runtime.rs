@@ -8,13 +8,16 @@ use prosody_base::{Instant, sabotaged};
 use prosody_wire::TopicPartition;
 use tokio::sync::Notify;
 
-use super::event::{Event, Firing, Position};
+use super::event::{Event, Position};
+use super::held::Held;
 use super::keys::{KeySlot, hash};
 use super::offsets::{Snapshot, Ticket};
 use super::record::Record;
 use super::window::{Admitted, Dropped, Ending, Phase, Window};
+use crate::durable::Durable;
 use crate::schedule::gate::{Gate, Ran, Ready, Running, Wake};
 use crate::schedule::retries::Retries;
+use crate::timers::DueTimer;
 
 /// What every partition of a subscription shares.
 #[derive(Clone)]
@@ -33,6 +36,8 @@ pub(crate) struct Partition {
     /// Makes the names of its keys differ from those of other partitions.
     key_seed: u64,
     shared: Shared,
+    /// What of its keys outlives the process; `None` without a store.
+    durable: Option<Arc<Durable>>,
     core: Mutex<Core>,
     /// The window's phase, readable without its lock.
     phase: AtomicU8,
@@ -53,7 +58,13 @@ pub(super) struct Core {
 
 impl Partition {
     /// `id` is unique in the process. Keys that something of an earlier assignment still holds wait for it.
-    pub(crate) fn new(id: u64, tp: TopicPartition, window: Window, shared: Shared) -> Arc<Partition> {
+    pub(crate) fn new(
+        id: u64,
+        tp: TopicPartition,
+        window: Window,
+        shared: Shared,
+        durable: Option<Arc<Durable>>,
+    ) -> Arc<Partition> {
         let key_seed = hash(shared.key_seed ^ u64::from(tp.partition.cast_unsigned()), tp.topic.as_bytes());
         let moved = shared.gate.now();
         let partition = Arc::new(Partition {
@@ -61,6 +72,7 @@ impl Partition {
             tp,
             key_seed,
             shared,
+            durable,
             core: Mutex::new(Core { window, reader_waits: false, moved }),
             phase: AtomicU8::new(Phase::Running as u8),
             wants_records: Notify::new(),
@@ -78,6 +90,11 @@ impl Partition {
 
     pub(crate) fn tp(&self) -> &TopicPartition {
         &self.tp
+    }
+
+    /// What of its keys outlives the process; `None` without a store.
+    pub(crate) fn durable(&self) -> Option<&Arc<Durable>> {
+        self.durable.as_ref()
     }
 
     /// What the scheduler calls a key. It outlives the assignment.
@@ -127,8 +144,7 @@ impl Partition {
     }
 
     /// Takes a timer that is due: see [`Window::fire`].
-    #[allow(dead_code, reason = "timers come with the store")]
-    pub(crate) fn fire(self: &Arc<Self>, due: Firing) -> bool {
+    pub(crate) fn fire(self: &Arc<Self>, due: DueTimer) -> bool {
         let mut admitted = Vec::new();
         let (taken, wake) = {
             let mut core = self.lock();
@@ -150,17 +166,32 @@ impl Partition {
     }
 
     /// An event runs again at `due`; its key waits with it. Not when the partition is being given up: `false`.
-    pub(crate) fn retry(self: &Arc<Self>, slot: KeySlot, mut event: Event, due: Instant) -> bool {
+    pub(crate) fn retry(self: &Arc<Self>, mut one: Admitted, due: Instant) -> bool {
         let mut core = self.lock();
         if core.window.phase() != Phase::Running || sabotaged("retry-holds-key") {
             return false;
         }
-        event.failures = event.failures.saturating_add(1);
-        core.window.copy_out(slot, &mut event);
-        let ready = Ready { partition: Arc::clone(self), admitted: Admitted { slot, event } };
+        one.event.failures = one.event.failures.saturating_add(1);
+        core.window.copy_out(one.slot, &mut one.event);
+        let ready = Ready { partition: Arc::clone(self), admitted: one };
         // Under the lock: a drain that begins now finds the event among the retries.
         self.shared.retries.push(due, ready);
         true
+    }
+
+    /// An event that is out may run now; it ends when the partition is being given up.
+    pub(crate) fn ready(self: &Arc<Self>, one: Admitted) {
+        let (slot, ticket) = (one.slot, one.event.ticket());
+        let wake = {
+            let core = self.lock();
+            // Under the lock: a drain that begins now finds the event at the gate.
+            let runs = core.window.phase() == Phase::Running;
+            runs.then(|| self.shared.gate.push(self, &mut vec![one]))
+        };
+        match wake {
+            Some(wake) => self.shared.gate.wake(wake),
+            None => self.finish(slot, ticket, Ending::Unfinished, &mut Vec::new(), &mut None),
+        }
     }
 
     /// An event has ended. `scratch` is the worker's, empty before and after. `ran` is what it took; see
@@ -179,6 +210,7 @@ impl Partition {
             if ending == Ending::Done {
                 core.moved = ran.as_ref().map_or_else(|| self.shared.gate.now(), |ran| ran.until);
             }
+            self.root(scratch);
             self.shared.gate.push_from_worker(self, scratch, ran);
             let read_more = core.reader_waits && core.window.room() > 0;
             core.reader_waits &= !read_more;
@@ -203,7 +235,7 @@ impl Partition {
         self.phase.store(core.window.phase() as u8, Ordering::Release);
         let mut none = Vec::new();
         let waiting = self.shared.gate.take(self.id).into_iter().chain(self.shared.retries.take(self.id));
-        for Admitted { slot, event } in waiting {
+        for Admitted { slot, event, .. } in waiting {
             core.window.finish(slot, event.ticket(), Ending::Unfinished, &mut none);
         }
         self.moved.notify_waiters();
@@ -254,6 +286,9 @@ impl Partition {
     pub(crate) fn close(&self) -> Vec<(String, Position)> {
         let mut core = self.lock();
         core.window.close();
+        if let Some(durable) = &self.durable {
+            durable.timers().drain();
+        }
         self.phase.store(Phase::Closed as u8, Ordering::Release);
         let left = self.running();
         let names = left.iter().map(|running| {
@@ -270,6 +305,11 @@ impl Partition {
         self.lock().window.offsets().uncommitted()
     }
 
+    /// What could be committed, whether the group knows it or not.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.lock().window.offsets().snapshot()
+    }
+
     /// See [`Offsets::committed`](super::offsets::Offsets::committed).
     pub(crate) fn committed(&self, snapshot: Snapshot) {
         self.lock().window.offsets_mut().committed(snapshot);
@@ -282,10 +322,7 @@ impl Partition {
 
     /// Keys that wait for abandoned handlers of earlier assignments: key, event, and since when each runs.
     pub(super) fn abandoned(&self) -> Vec<(String, Position, Instant)> {
-        let held = self.shared.held.lock();
-        let mine = held.iter().filter(|held| held.tp == self.tp);
-        mine.map(|held| (String::from_utf8_lossy(&held.key).into_owned(), held.position, held.since))
-            .collect()
+        self.shared.held.of(&self.tp)
     }
 
     fn running(&self) -> Vec<Running> {
@@ -293,7 +330,7 @@ impl Partition {
         running.into_iter().filter(|running| running.partition == self.id).collect()
     }
 
-    fn unblock(self: &Arc<Self>, slot: KeySlot) {
+    pub(super) fn unblock(self: &Arc<Self>, slot: KeySlot) {
         let mut admitted = Vec::new();
         let wake = {
             let mut core = self.lock();
@@ -305,58 +342,18 @@ impl Partition {
 
     /// Called under the lock, so that a drain that begins later finds the events at the gate.
     fn hand_out(self: &Arc<Self>, admitted: &mut Vec<Admitted>) -> Wake {
+        self.root(admitted);
         if admitted.is_empty() { Wake::No } else { self.shared.gate.push(self, admitted) }
+    }
+
+    /// Gives events the records of their keys; those that have to wait for theirs are taken out and come back.
+    fn root(self: &Arc<Self>, admitted: &mut Vec<Admitted>) {
+        if let Some(durable) = &self.durable {
+            durable.root(self, admitted);
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Keys whose abandoned handlers still run, over all subscriptions of a client. A partition that comes back lets each
-/// such key wait until its old handler has ended, or two events of one key would overlap.
-#[derive(Default)]
-pub(crate) struct Held(Mutex<Vec<HeldKey>>);
-
-struct HeldKey {
-    tp: TopicPartition,
-    key: bytes::Bytes,
-    position: Position,
-    /// When its handler started.
-    since: Instant,
-    /// Who holds it: a partition that was given up, and the slot there.
-    by: (u64, KeySlot),
-    /// Who waits for it.
-    blocked: Option<(Arc<Partition>, KeySlot)>,
-}
-
-impl Held {
-    fn hold(&self, partition: &Partition, running: &Running, key: &[u8]) {
-        let (tp, key) = (partition.tp.clone(), bytes::Bytes::copy_from_slice(key));
-        let (position, since, by) = (running.position, running.since, (partition.id, running.slot));
-        self.lock().push(HeldKey { tp, key, position, since, by, blocked: None });
-    }
-
-    fn block(&self, partition: &Arc<Partition>) {
-        let mut held = self.lock();
-        for held in held.iter_mut().filter(|held| held.tp == partition.tp) {
-            let slot = partition.lock().window.block(&held.key);
-            held.blocked = slot.map(|slot| (Arc::clone(partition), slot));
-        }
-    }
-
-    fn release(&self, partition: u64, slot: KeySlot) {
-        let released = {
-            let mut held = self.lock();
-            let at = held.iter().position(|held| held.by == (partition, slot));
-            at.map(|at| held.swap_remove(at))
-        };
-        if let Some((partition, slot)) = released.and_then(|held| held.blocked) {
-            partition.unblock(slot);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<HeldKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use prosody_base::Instant;
 
+use prosody_state::Time;
+
 use super::event::Position;
 use super::runtime::Partition;
 use crate::insight::status::{Facts, PartitionStatus, RunningHandler, is_stalled};
@@ -37,7 +39,12 @@ impl Partition {
             runs_since: handlers.first().map(|(since, _)| *since),
             stands_since: (unfinished > 0).then_some(core.moved),
         };
+        let timers = self.durable().map(|durable| durable.health()).unwrap_or_default();
         PartitionStatus {
+            timers_due: timers.due,
+            timers_resident: timers.resident,
+            oldest_timer: timers.oldest_due.map(Time::seconds),
+            store_error: timers.store_error,
             topic: Arc::clone(&self.tp().topic),
             partition: self.tp().partition,
             watermark: offsets.watermark(),

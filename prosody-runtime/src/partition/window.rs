@@ -7,13 +7,16 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use prosody_base::sabotaged;
+use prosody_state::KeyImage;
 
-use super::event::{Event, Firing};
+use super::event::Event;
 use super::keys::{KeySlot, Keyed, Keys, Offered, hash};
 use super::offsets::{Offsets, Registered, Ticket};
 use super::record::Record;
+use crate::timers::DueTimer;
 
 /// Records read ahead of what is in progress: prepared, or parked behind a full key.
 pub(crate) const LOOK_AHEAD: usize = 1_024;
@@ -56,6 +59,8 @@ pub(crate) struct Dropped {
 pub(crate) struct Admitted {
     pub(crate) slot: KeySlot,
     pub(crate) event: Event,
+    /// The record of its key, once the partition knows it. Always `None` without a store.
+    pub(crate) root: Option<Arc<KeyImage>>,
 }
 
 /// One partition during one assignment.
@@ -160,8 +165,7 @@ impl Window {
 
     /// Puts a timer that is due behind what came before it for its key; adds it to `out` when it may run. `false` when the
     /// partition is being given up: it stays for the next owner.
-    #[allow(dead_code, reason = "timers come with the store")]
-    pub(crate) fn fire(&mut self, due: Firing, out: &mut Vec<Admitted>) -> bool {
+    pub(crate) fn fire(&mut self, due: DueTimer, out: &mut Vec<Admitted>) -> bool {
         let runs = self.phase == Phase::Running;
         if runs {
             self.offer(Event::timer(due), out);
@@ -252,7 +256,7 @@ impl Window {
 
     fn hand_out(&mut self, slot: KeySlot, event: Event, out: &mut Vec<Admitted>) {
         self.out += 1;
-        out.push(Admitted { slot, event });
+        out.push(Admitted { slot, event, root: None });
     }
 }
 

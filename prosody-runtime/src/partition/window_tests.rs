@@ -3,7 +3,9 @@
 use super::*;
 use crate::partition::event::Position;
 use crate::partition::offset_map::OffsetMap;
+use bytes::Bytes;
 use proptest::prelude::*;
+use prosody_state::{Time, TimerId, Writer};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
@@ -54,12 +56,12 @@ proptest! {
                 }
                 Step::Fire(key) => {
                     let key = format!("k{key}").into_bytes();
-                    let due = Firing { key: key.clone().into(), time: number, retry: false };
+                    let due = due_timer(&key, number);
                     timers.entry(key).or_default().push_back((number, next));
                     prop_assert!(window.fire(due, &mut ready));
                 }
                 Step::Finish(which) if !out.is_empty() => {
-                    let Admitted { slot, event } = out.swap_remove(which.index(out.len()));
+                    let Admitted { slot, event, .. } = out.swap_remove(which.index(out.len()));
                     unfinished.retain(|offset| Some(*offset) != event.ticket().map(Ticket::offset));
                     window.finish(slot, event.ticket(), Ending::Done, &mut ready);
                 }
@@ -89,7 +91,7 @@ proptest! {
             // Nothing sleeps while there is room: either the window is full or nothing is prepared.
             prop_assert!(window.keys.in_progress() == max || window.prepared.is_empty());
         }
-        while let Some(Admitted { slot, event }) = out.pop() {
+        while let Some(Admitted { slot, event, .. }) = out.pop() {
             if let Position::Due(_) = event.position() {
                 timers.entry(event.key().to_vec()).or_default().pop_front();
             }
@@ -97,6 +99,11 @@ proptest! {
         }
         prop_assert_eq!((window.offsets().watermark(), window.offsets().outstanding()), (next, 0));
     }
+}
+
+fn due_timer(key: &[u8], number: u32) -> DueTimer {
+    let id = TimerId::application(Time::from_seconds(number));
+    DueTimer { key: Bytes::copy_from_slice(key), id, nonce: 1, slab: 0, writer: Writer(1) }
 }
 
 fn filled(records: usize) -> (Window, Vec<Admitted>) {

@@ -44,9 +44,9 @@ impl<'a> Routed<'a> {
                 let kind = if failure.poison { "poison" } else { "message" };
                 (kind, Some(record.offset), record.timestamp, None)
             }
-            What::Timer(firing) => {
-                let millis = i64::from(firing.time) * 1_000;
-                let (key, time) = (String::from_utf8_lossy(&firing.key), rfc3339(millis));
+            What::Timer(due) => {
+                let millis = due.id.time.unix_millis();
+                let (key, time) = (String::from_utf8_lossy(&due.key), rfc3339(millis));
                 let body = format!(r#"{{"key":{},"time":"{time}"}}"#, quoted(&key));
                 ("timer", None, millis, Some(body.into_bytes()))
             }
@@ -70,7 +70,7 @@ impl<'a> Routed<'a> {
     pub(crate) fn key(&self) -> Option<&[u8]> {
         match &self.event.what {
             What::Message(_, record) => record.written_key(),
-            What::Timer(firing) => Some(&firing.key),
+            What::Timer(due) => Some(&due.key),
         }
     }
 

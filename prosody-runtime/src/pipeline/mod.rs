@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Clock, Rng, sabotaged};
+use prosody_state::Firing;
 use prosody_wire::TopicPartition;
 use prosody_wire::batch::RecordView;
 use tracing::{error, warn};
@@ -29,9 +30,11 @@ use crate::context::{Attempt, Context};
 use crate::handler::{ErrorClass, Handler, HandlerError};
 use crate::insight::Counters;
 use crate::json;
-use crate::partition::event::{Event, Position, What};
+use crate::partition::event::{Event, Position, What, timer_of};
 use crate::partition::keys::Keyed;
 use crate::partition::record::Record;
+use crate::partition::runtime::Partition;
+use crate::partition::window::Admitted;
 use crate::schedule::gate::Gate;
 use crate::schedule::routes::FailureTopic;
 
@@ -86,12 +89,12 @@ pub(crate) fn admit(
 pub(crate) async fn process<H: Handler>(
     pipeline: &Pipeline,
     handler: &H,
-    tp: &TopicPartition,
-    event: &Event,
+    partition: &Partition,
+    Admitted { event, root, .. }: &Admitted,
     attempt: &Arc<Attempt>,
     gate: &Arc<Gate>,
-    is_running: impl Fn() -> bool,
 ) -> Fate {
+    let (tp, is_running) = (partition.tp(), || partition.is_running());
     let (clock, counters) = (&pipeline.clock, &*pipeline.counters);
     // 1. Nothing starts once the partition is being given up.
     if !is_running() && !sabotaged("drain-starts-nothing") {
@@ -112,7 +115,22 @@ pub(crate) async fn process<H: Handler>(
             return Fate { verdict: Verdict::Done, failure: Failure::default() };
         }
     }
-    // 4. The handler, with its timeout and its cancellation.
+    // 4. What the key's record says is done, or is there no more, does not run.
+    if let (Some(durable), Some(root)) = (partition.durable(), root) {
+        match &event.what {
+            What::Message(_, record) if durable.is_done(root, record) => {
+                counters.skipped_done.one();
+                remember(pipeline, tp, record);
+                return Fate { verdict: Verdict::Done, failure: Failure::default() };
+            }
+            What::Timer(due) if !root.holds(due.id, due.nonce) && !sabotaged("timer-live") => {
+                return Fate { verdict: Verdict::Done, failure: Failure::default() };
+            }
+            What::Message(..) => attempt.open(root, None, event.key()),
+            What::Timer(due) => attempt.open(root, Some(Firing::Pending(due.id)), event.key()),
+        }
+    }
+    // 5. The handler, with its timeout and its cancellation.
     let context = Context::new(Arc::clone(attempt));
     let outcome = match &event.what {
         What::Message(_, record) => {
@@ -123,16 +141,16 @@ pub(crate) async fn process<H: Handler>(
                 attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
             }
         }
-        What::Timer(firing) => {
-            let timer = firing.timer();
+        What::Timer(due) => {
+            let timer = timer_of(due);
             attempt::run(|| handler.on_timer(context, timer), attempt, gate, clock, counters).await
         }
     };
-    // 5. What its end means: the steps of the mode.
+    // 6. What its end means: the steps of the mode.
     let (end, why) = end_of(counters, event, outcome, attempt);
     let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
     let fate = judge(pipeline, tp, event, facts, why);
-    // 6. A finished message's id is remembered before its key goes on.
+    // 7. A finished message's id is remembered before its key goes on.
     if (fate.verdict.is_final() || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
     {

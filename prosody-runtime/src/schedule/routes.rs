@@ -10,10 +10,10 @@ use prosody_wire::produce::{OutgoingRecord, Producer};
 use tracing::{error, warn};
 
 use super::gate::Gate;
+use crate::durable::settle::{self, Effects};
 use crate::partition::event::{Event, What};
-use crate::partition::keys::KeySlot;
 use crate::partition::runtime::Partition;
-use crate::partition::window::Ending;
+use crate::partition::window::{Admitted, Ending};
 use crate::pipeline::failure::{Failure, Routed};
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::{Pipeline, remember};
@@ -42,10 +42,10 @@ pub(crate) fn write(
     topic: &Arc<FailureTopic>,
     gate: &Arc<Gate>,
     partition: Arc<Partition>,
-    (slot, mut event): (KeySlot, Event),
+    mut one: Admitted,
     failure: Failure,
 ) {
-    partition.copy_out(slot, &mut event);
+    partition.copy_out(one.slot, &mut one.event);
     let (pipeline, gate, spawner) = (Arc::clone(pipeline), Arc::clone(gate), topic.spawner.clone());
     let topic = Arc::clone(topic);
     let writing = async move {
@@ -57,20 +57,19 @@ pub(crate) fn write(
             };
             tokio::select! {
                 biased;
-                () = deliver(&pipeline, &topic, &partition, &event, &failure) => true,
+                () = deliver(&pipeline, &topic, &partition, &one.event, &failure) => true,
                 () = too_late => false,
             }
         };
-        let ending = if written {
+        if written {
             pipeline.counters.routed.one();
-            if let What::Message(_, record) = &event.what {
+            if let What::Message(_, record) = &one.event.what {
                 remember(&pipeline, partition.tp(), record);
             }
-            Ending::Done
+            settle::end(&gate, partition, one, Effects::Failed, &mut Vec::new(), &mut None).await;
         } else {
-            Ending::Unfinished
-        };
-        partition.finish(slot, event.ticket(), ending, &mut Vec::new(), &mut None);
+            partition.finish(one.slot, one.event.ticket(), Ending::Unfinished, &mut Vec::new(), &mut None);
+        }
         gate.rouse();
     };
     spawner.spawn(Lane::Work, writing).detach();

@@ -13,5 +13,5 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use driver::{Timers, TimersConfig};
+pub(crate) use driver::{Timers, TimersConfig, TimersHealth};
 pub(crate) use index::{DueTimer, TimerEnd};

@@ -134,6 +134,35 @@ internal sealed unsafe class NativeClient : NativePort
         return Answer(operation, status, result.error);
     }
 
+    /// <summary>When the timers of a running event's key are due, in seconds since the Unix epoch.</summary>
+    internal long[] Timers(ulong token)
+    {
+        PrResult result = NewResult();
+        long[] times = new long[16];
+        while (true)
+        {
+            int status;
+            fixed (long* place = times)
+            {
+                status = NativeMethods.pr_timers(Handle, token, place, (uint)times.Length, &result);
+            }
+
+            if (status != NativeMethods.PR_OK)
+            {
+                throw Failures.From(Handle, status, result.error, nameof(ProsodyClient));
+            }
+
+            int count = (int)result.value;
+            if (count <= times.Length)
+            {
+                return times[..count];
+            }
+
+            // Another call of the same handler may have made more of them meanwhile.
+            times = new long[count];
+        }
+    }
+
     /// <summary>Ends an event. Its bytes are gone and its item may be in use again when this returns.</summary>
     [SkipLocalsInit]
     internal void Complete(ulong token, int outcome, string? error)

@@ -99,10 +99,6 @@ namespace Prosody.Interop
         /// </summary>
         internal const int PR_TIMER_CLEAR = 3;
         /// <summary>
-        ///  Lists the timers.
-        /// </summary>
-        internal const int PR_TIMER_LIST = 4;
-        /// <summary>
         ///  Options or arguments are wrong.
         /// </summary>
         internal const int PR_ERROR_CONFIG = 1;
@@ -274,6 +270,16 @@ namespace Prosody.Interop
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_timer", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int pr_timer(ulong client, ulong token, int call, long seconds, ulong op, PrResult* result);
+
+        /// <summary>
+        ///  When the timers of a running event's key are due, as the event's calls have made them: ascending, in seconds since
+        ///  the Unix epoch. Up to `capacity` of them are written; the result's number says how many there are.
+        ///
+        ///  # Safety
+        ///  See the module; `times` has room for `capacity` numbers.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_timers", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int pr_timers(ulong client, ulong token, long* times, uint capacity, PrResult* result);
 
         /// <summary>
         ///  Creates a topic.

@@ -67,41 +67,60 @@ public sealed class ProsodyContext
         return onCancel.Task;
     }
 
-    /// <summary>Schedules a timer of this event's key, rounded to the nearest second.</summary>
+    /// <summary>
+    /// Schedules a timer of this event's key, rounded to the nearest second. Timer calls count when the handler succeeds;
+    /// an attempt that fails leaves nothing of them.
+    /// </summary>
     /// <param name="time">When it fires; at once when that has passed.</param>
     /// <returns>A task that completes when the timer is accepted.</returns>
-    /// <exception cref="TransientStateException">Timers need a store; <c>PROSODY_CASSANDRA_NODES</c> names it.</exception>
+    /// <exception cref="TransientStateException">Timers need a store, which <c>PROSODY_CASSANDRA_NODES</c> names; or the key has 16,384 timers already.</exception>
     /// <exception cref="ObjectDisposedException">The handler has ended.</exception>
     public Task ScheduleAsync(DateTimeOffset time) => Timer(NativeMethods.PR_TIMER_SCHEDULE, time);
 
     /// <summary>Replaces all timers of this event's key by one, rounded to the nearest second.</summary>
     /// <param name="time">When it fires; at once when that has passed.</param>
     /// <returns>A task that completes when the timer is accepted.</returns>
-    /// <exception cref="TransientStateException">Timers need a store; <c>PROSODY_CASSANDRA_NODES</c> names it.</exception>
+    /// <exception cref="TransientStateException">Timers need a store, which <c>PROSODY_CASSANDRA_NODES</c> names; or the key has 16,384 timers already.</exception>
     /// <exception cref="ObjectDisposedException">The handler has ended.</exception>
     public Task ClearAndScheduleAsync(DateTimeOffset time) => Timer(NativeMethods.PR_TIMER_CLEAR_AND_SCHEDULE, time);
 
     /// <summary>Removes the timer scheduled for the given time, which is rounded in the same way.</summary>
     /// <param name="time">The time it was scheduled for.</param>
     /// <returns>A task that completes when the timer is gone.</returns>
-    /// <exception cref="TransientStateException">Timers need a store; <c>PROSODY_CASSANDRA_NODES</c> names it.</exception>
+    /// <exception cref="TransientStateException">Timers need a store, which <c>PROSODY_CASSANDRA_NODES</c> names; or the key has 16,384 timers already.</exception>
     /// <exception cref="ObjectDisposedException">The handler has ended.</exception>
     public Task UnscheduleAsync(DateTimeOffset time) => Timer(NativeMethods.PR_TIMER_UNSCHEDULE, time);
 
     /// <summary>Removes all timers of this event's key.</summary>
     /// <returns>A task that completes when they are gone.</returns>
-    /// <exception cref="TransientStateException">Timers need a store; <c>PROSODY_CASSANDRA_NODES</c> names it.</exception>
+    /// <exception cref="TransientStateException">Timers need a store, which <c>PROSODY_CASSANDRA_NODES</c> names; or the key has 16,384 timers already.</exception>
     /// <exception cref="ObjectDisposedException">The handler has ended.</exception>
     public Task ClearScheduledAsync() => Timer(NativeMethods.PR_TIMER_CLEAR, default);
 
-    /// <summary>The times of this event's key for which timers are scheduled, ascending, in UTC.</summary>
+    /// <summary>
+    /// The times of this event's key for which timers are scheduled, ascending, in UTC, as the handler's own calls have made
+    /// them. The timer that is firing is not among them unless it was scheduled again.
+    /// </summary>
     /// <returns>The times; empty when there are none.</returns>
-    /// <exception cref="TransientStateException">Timers need a store; <c>PROSODY_CASSANDRA_NODES</c> names it.</exception>
+    /// <exception cref="TransientStateException">Timers need a store, which <c>PROSODY_CASSANDRA_NODES</c> names; or the key has 16,384 timers already.</exception>
     /// <exception cref="ObjectDisposedException">The handler has ended.</exception>
-    public async Task<DateTimeOffset[]> ScheduledAsync()
+    public Task<DateTimeOffset[]> ScheduledAsync()
     {
-        await Timer(NativeMethods.PR_TIMER_LIST, default).ConfigureAwait(false);
-        return [];
+        ThrowIfOver(Volatile.Read(ref _state));
+        CancellationToken token = CancellationToken;
+        if (token.IsCancellationRequested)
+        {
+            return Task.FromCanceled<DateTimeOffset[]>(token);
+        }
+
+        try
+        {
+            return Task.FromResult(Array.ConvertAll(_client.Timers(Token), DateTimeOffset.FromUnixTimeSeconds));
+        }
+        catch (Exception failed) when (failed is StateException or ProsodyException or ObjectDisposedException)
+        {
+            return Task.FromException<DateTimeOffset[]>(failed);
+        }
     }
 
     /// <summary>Signals the cancellation: everything but the callbacks of the token, which are user code.</summary>

@@ -1,0 +1,75 @@
+//! How does a partition get its segment of the store? It is acquired before the partition's first event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prosody_state::{SLAB_SECONDS, SegmentFacts, SegmentId, Time};
+use prosody_wire::TopicPartition;
+use tracing::{info, warn};
+
+use super::Inner;
+use crate::durable::{Confirm, Durable, Owned};
+use crate::pipeline::retry::Backoff;
+
+/// Waits between attempts at a segment.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
+/// Longest wait for the number of a topic's partitions.
+const LOOK_UP: Duration = Duration::from_secs(10);
+/// Bytes of key records in memory, for each partition.
+const CACHE: usize = 16 * 1_024 * 1_024;
+
+/// Acquires the segment of an assigned partition, however often that takes; dropped when the partition is taken away.
+/// `None` without a store.
+pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition) -> Option<Arc<Durable>> {
+    let store = inner.store.clone()?;
+    let (clock, config) = (&inner.doors.clock, &inner.config);
+    let cluster = inner.wire.cluster_id().unwrap_or_default();
+    let group = config.group_id.as_deref().unwrap_or_default();
+    let segment = SegmentId::new(&cluster, group, &tp.topic, tp.partition);
+    let topic = inner.wire.topic_id(&tp.topic).map_or([0; 16], |id| id.0);
+    let mut tries = 0;
+    let row = loop {
+        let now = clock.now();
+        let partitions = inner.wire.partition_count(&tp.topic, now + LOOK_UP).await.unwrap_or(0);
+        let facts = SegmentFacts {
+            topic,
+            partitions: u32::try_from(partitions).unwrap_or(u32::MAX),
+            slab_seconds: SLAB_SECONDS,
+            now: Time::floor(clock.unix_millis()),
+        };
+        match store.acquire(segment, facts).await {
+            Ok(row) => break row,
+            Err(why) => {
+                tries += 1;
+                inner.counters.store_errors.one();
+                let wait = AGAIN.wait(tries, inner.doors.rng.unit());
+                warn!(partition = %tp, tries, "a partition waits for the store, which is asked again: {why}");
+                clock.sleep(wait).await;
+            }
+        }
+    };
+    if tries > 0 {
+        info!(partition = %tp, "the store is back: the partition begins");
+    }
+    let owned = Owned {
+        segment,
+        row,
+        topic,
+        max_uncommitted: config.max_uncommitted,
+        idempotence_version: config.idempotence_version.clone(),
+        idempotence_ttl: config.idempotence_ttl,
+        cache: CACHE,
+    };
+    let (weak, asked) = (Arc::downgrade(inner), tp.clone());
+    let confirm: Confirm = Box::new(move || {
+        let (inner, tp) = (weak.upgrade(), asked.clone());
+        Box::pin(async move {
+            match inner {
+                Some(inner) => inner.commits.confirm(&inner, &tp).await,
+                None => std::future::pending().await,
+            }
+        })
+    });
+    let counters = Arc::clone(&inner.counters);
+    Some(Durable::new(store, inner.doors.clone(), counters, tp.clone(), owned, confirm))
+}

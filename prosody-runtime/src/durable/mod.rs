@@ -1,0 +1,213 @@
+//! What of a partition's keys outlives the process?
+//!
+//! ```text
+//! key queue ──▶ root known? ──▶ gate ──▶ handler ──▶ effects? ──▶ offset
+//!                  │ no: load.rs   ▲        │ timer     │ yes: settle.rs: one conditional batch
+//!                  └───────────────┘        │ calls     │
+//!                                       an overlay  ────┘
+//! ```
+//!
+//! Neither stage holds a permit; the key is held all the time. A store error is never the outcome of an event: the stage
+//! waits and tries again until it succeeds or the partition is given up.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `images.rs` | which keys' records are in memory? |
+//! | `load.rs` | how does an event get the record of its key before it starts? |
+//! | `settle.rs` | how do the effects of an event become durable? |
+
+mod images;
+pub(crate) mod load;
+pub(crate) mod settle;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::{Doors, sabotaged};
+use prosody_state::{
+    KeyImage, KeyStore, Last, MAX_KEY_BYTES, SegmentId, SegmentRow, StoreError, StoreFuture, Time, Writer,
+};
+use prosody_wire::TopicPartition;
+use tracing::warn;
+
+use crate::insight::Counters;
+use crate::partition::record::Record;
+use crate::pipeline::retry::Backoff;
+use crate::timers::{Timers, TimersConfig, TimersHealth};
+
+use images::Images;
+
+/// Waits between attempts at a statement the store refused.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(10) };
+
+/// Longest wait for the answer to a statement.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Resolves once the group has said, asked after the call, that the partition is still ours.
+pub(crate) type Confirm = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// What an assignment needs to know of its segment.
+pub(crate) struct Owned {
+    pub(crate) segment: SegmentId,
+    pub(crate) row: SegmentRow,
+    /// The topic's id; all zero when brokers have none.
+    pub(crate) topic: [u8; 16],
+    pub(crate) max_uncommitted: usize,
+    pub(crate) idempotence_version: String,
+    pub(crate) idempotence_ttl: Duration,
+    /// Bytes of images in memory.
+    pub(crate) cache: usize,
+}
+
+/// The durable side of one partition during one assignment.
+pub(crate) struct Durable {
+    store: Arc<dyn KeyStore>,
+    doors: Doors,
+    counters: Arc<Counters>,
+    tp: TopicPartition,
+    segment: SegmentId,
+    writer: Writer,
+    timers: Arc<Timers>,
+    topic: [u8; 16],
+    idempotence: u64,
+    trust: Duration,
+    /// Keys may have records. As long as none has, none is looked for.
+    marked: AtomicBool,
+    images: Mutex<Images>,
+    /// Why a statement that is tried again failed; for people.
+    trouble: Mutex<Option<String>>,
+    /// The record that is not there.
+    nothing: Arc<KeyImage>,
+    confirm: Confirm,
+}
+
+impl Durable {
+    pub(crate) fn new(
+        store: Arc<dyn KeyStore>,
+        doors: Doors,
+        counters: Arc<Counters>,
+        tp: TopicPartition,
+        owned: Owned,
+        confirm: Confirm,
+    ) -> Arc<Durable> {
+        let writer = Writer(u128::from(doors.rng.next_u64()) << 64 | u128::from(doors.rng.next_u64()));
+        let Owned { segment, row, topic, max_uncommitted, .. } = owned;
+        let marked = AtomicBool::new(row.marked);
+        let timers =
+            Timers::new(Arc::clone(&store), &doors, TimersConfig { segment, writer, max_uncommitted, row });
+        Arc::new(Durable {
+            store,
+            doors,
+            counters,
+            tp,
+            segment,
+            writer,
+            timers,
+            topic,
+            idempotence: fnv(owned.idempotence_version.as_bytes()),
+            trust: owned.idempotence_ttl,
+            marked,
+            images: Mutex::new(Images::new(owned.cache)),
+            trouble: Mutex::default(),
+            nothing: Arc::default(),
+            confirm,
+        })
+    }
+
+    pub(crate) fn timers(&self) -> &Arc<Timers> {
+        &self.timers
+    }
+
+    /// How it goes with timers and store.
+    pub(crate) fn health(&self) -> TimersHealth {
+        let mut health = self.timers.health();
+        health.store_error = health.store_error.or_else(|| self.trouble().clone());
+        health
+    }
+
+    /// The record of a key, unless the store has to be asked.
+    pub(crate) fn known(&self, key: &[u8]) -> Option<Arc<KeyImage>> {
+        // A key that is too long for a record has none, and its handlers cannot make one.
+        if !self.marked.load(Ordering::Acquire) || key.len() > MAX_KEY_BYTES || sabotaged("root-known") {
+            return Some(Arc::clone(&self.nothing));
+        }
+        self.images().get(key)
+    }
+
+    /// Whether the key's record says that a message is done. What the record says wins over what the group committed:
+    /// the batch came first.
+    pub(crate) fn is_done(&self, image: &KeyImage, record: &Record) -> bool {
+        image.last.is_some() && image.is_done(&self.last(record), self.trust) && !sabotaged("skip-done")
+    }
+
+    /// What a batch says about the message it belongs to.
+    fn last(&self, record: &Record) -> Last {
+        Last {
+            topic: self.topic,
+            leader_epoch: record.leader_epoch,
+            offset: record.offset,
+            idempotence: self.idempotence,
+            time: Time::floor(self.doors.clock.unix_millis()),
+        }
+    }
+
+    fn keep(&self, key: &Bytes, image: &Arc<KeyImage>) {
+        self.images().insert(Bytes::copy_from_slice(key), Arc::clone(image));
+    }
+
+    /// The answer to a statement; none in time is an error, too.
+    async fn answered<T>(&self, statement: StoreFuture<'_, T>) -> Result<T, StoreError> {
+        let clock = &self.doors.clock;
+        let answered = clock.until(clock.now() + STATEMENT_TIMEOUT, statement).await;
+        let answer = answered.unwrap_or_else(|_| {
+            Err(StoreError::timed_out(format!("no answer within {} s", STATEMENT_TIMEOUT.as_secs())))
+        });
+        *self.trouble() = answer.as_ref().err().map(ToString::to_string);
+        answer
+    }
+
+    /// Says that a statement failed, and waits before the next attempt.
+    async fn wait_out(&self, doing: &str, key: &[u8], tries: &mut u32, why: &StoreError) {
+        *tries = tries.saturating_add(1);
+        self.counters.store_errors.one();
+        let wait = AGAIN.wait(*tries, self.doors.rng.unit());
+        warn!(
+            topic = &*self.tp.topic,
+            partition = self.tp.partition,
+            key = %String::from_utf8_lossy(key),
+            tries = *tries,
+            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "{doing} failed and is tried again, the key waits: {why}"
+        );
+        self.doors.clock.sleep(wait).await;
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn images(&self) -> MutexGuard<'_, Images> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// FNV-1a. Stored with every record, so it never changes.
+fn fnv(text: &[u8]) -> u64 {
+    text.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_hash_of_a_version_is_frozen() {
+        assert_eq!(super::fnv(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(super::fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(super::fnv(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,230 @@
+//! How do the effects of an event become durable? As one conditional batch, before its offset counts as done. The first
+//! step is taken by the worker itself; what is not done then goes on without it, the key held.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::{Lane, sabotaged};
+use prosody_state::{Committed, Firing, KeyBatch, KeyImage, Overlay, Resolution, resolve};
+use tracing::warn;
+
+use super::Durable;
+use crate::partition::event::{Event, What};
+use crate::partition::keys::Keyed;
+use crate::partition::runtime::Partition;
+use crate::partition::window::{Admitted, Ending};
+use crate::schedule::gate::{Gate, Ran};
+use crate::timers::{DueTimer, TimerEnd};
+
+/// How long a partition that is being given up waits for the store: shorter than any drain.
+const LAST_BATCH: Duration = Duration::from_secs(5);
+
+/// How an event was done.
+pub(crate) enum Effects {
+    /// Its handler succeeded, or need not run; what it asked for.
+    Succeeded(Option<Box<Overlay>>),
+    /// It failed and is not tried again: nothing it asked for counts.
+    Failed,
+}
+
+/// What is left to write of an event that is done.
+struct Plan {
+    batch: KeyBatch,
+    timer: Option<(Box<DueTimer>, TimerEnd)>,
+    failed: bool,
+}
+
+/// What became of it.
+enum Settled {
+    Done,
+    /// Somebody else wrote the key's record: it has to run again, on this image.
+    Again(Arc<KeyImage>),
+    Unfinished,
+}
+
+/// Ends an event that is done: writes its effects if there are any, then finishes it. `scratch` and `ran` as in
+/// [`Partition::finish`].
+pub(crate) async fn end(
+    gate: &Arc<Gate>,
+    partition: Arc<Partition>,
+    mut one: Admitted,
+    effects: Effects,
+    scratch: &mut Vec<Admitted>,
+    ran: &mut Option<Ran>,
+) {
+    let Some(durable) = partition.durable() else {
+        return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
+    };
+    let image = one.root.take().unwrap_or_else(|| Arc::clone(&durable.nothing));
+    let Some(plan) = durable.plan(&one.event, &image, effects) else {
+        return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
+    };
+    let mut settling: Pin<Box<dyn Future<Output = Settled> + Send>> = {
+        let (durable, partition, key) =
+            (Arc::clone(durable), Arc::clone(&partition), Bytes::copy_from_slice(one.event.key()));
+        Box::pin(async move {
+            let late = async {
+                partition.draining().await;
+                let clock = &durable.doors.clock;
+                let _ = clock.until(clock.now() + LAST_BATCH, partition.cancelled()).await;
+            };
+            tokio::select! {
+                biased;
+                settled = settle(&durable, &key, image, plan) => settled,
+                () = late => Settled::Unfinished,
+            }
+        })
+    };
+    match std::future::poll_fn(|cx| Poll::Ready(settling.as_mut().poll(cx))).await {
+        Poll::Pending if sabotaged("settle-before-offset") => {
+            durable.doors.spawner.spawn(Lane::Work, settling).detach();
+            partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
+        }
+        Poll::Ready(settled) => conclude(&partition, one, settled, scratch, ran),
+        Poll::Pending => {
+            let (gate, spawner) = (Arc::clone(gate), durable.doors.spawner.clone());
+            partition.copy_out(one.slot, &mut one.event);
+            let rest = async move {
+                let settled = settling.await;
+                conclude(&partition, one, settled, &mut Vec::new(), &mut None);
+                gate.rouse();
+            };
+            spawner.spawn(Lane::Work, rest).detach();
+        }
+    }
+}
+
+fn conclude(
+    partition: &Arc<Partition>,
+    mut one: Admitted,
+    settled: Settled,
+    scratch: &mut Vec<Admitted>,
+    ran: &mut Option<Ran>,
+) {
+    let ending = match settled {
+        Settled::Again(image) => {
+            one.root = Some(image);
+            return partition.ready(one);
+        }
+        Settled::Done => Ending::Done,
+        Settled::Unfinished => Ending::Unfinished,
+    };
+    partition.finish(one.slot, one.event.ticket(), ending, scratch, ran);
+}
+
+async fn settle(durable: &Durable, key: &Bytes, mut image: Arc<KeyImage>, mut plan: Plan) -> Settled {
+    loop {
+        let found = match durable.commit(key, image, &mut plan.batch).await {
+            Ok(None) => {
+                if let Some((due, end)) = plan.timer {
+                    durable.timers.ended(&due, end);
+                }
+                return Settled::Done;
+            }
+            Ok(Some(found)) => found,
+            Err(Late) => return Settled::Unfinished,
+        };
+        durable.counters.conflicts.one();
+        warn!(
+            partition = %durable.tp,
+            key = %String::from_utf8_lossy(key),
+            "another owner of the partition wrote the record of a key; its event runs again once the group says that the \
+             partition is ours"
+        );
+        (durable.confirm)().await;
+        // What failed for good does not run again for the sake of its timer.
+        let timer = plan.timer.as_ref().filter(|_| plan.failed);
+        let Some((due, _)) = timer else { return Settled::Again(found) };
+        match durable.plan_timer(due.clone(), &found, Effects::Failed) {
+            Some(again) => (image, plan) = (found, again),
+            None => return Settled::Done,
+        }
+    }
+}
+
+/// The partition was given up meanwhile.
+struct Late;
+
+impl Durable {
+    fn plan(&self, event: &Event, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
+        match &event.what {
+            What::Message(_, record) => {
+                let Effects::Succeeded(Some(overlay)) = effects else { return None };
+                let mut batch = overlay.into_batch(|| self.doors.rng.next_u64());
+                if batch.is_empty() {
+                    return None;
+                }
+                batch.last = Some(self.last(record));
+                Some(Plan { batch, timer: None, failed: false })
+            }
+            What::Timer(due) => self.plan_timer(due.clone(), image, effects),
+        }
+    }
+
+    fn plan_timer(&self, due: Box<DueTimer>, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
+        let failed = matches!(effects, Effects::Failed);
+        if !image.holds(due.id, due.nonce) {
+            if due.writer == self.writer {
+                self.timers.ended(&due, TimerEnd::Void);
+                return None;
+            }
+            // Its writer may be about to commit it: not any more after this batch.
+            return Some(Plan {
+                batch: KeyBatch::default(),
+                timer: Some((due, TimerEnd::Void)),
+                failed: false,
+            });
+        }
+        let fresh = || Box::new(Overlay::new(Arc::clone(image), Some(Firing::Pending(due.id))));
+        let batch = match effects {
+            Effects::Succeeded(overlay) => {
+                overlay.unwrap_or_else(fresh).into_batch(|| self.doors.rng.next_u64())
+            }
+            Effects::Failed => fresh().discard(),
+        };
+        Some(Plan { batch, timer: Some((due, TimerEnd::Fired)), failed })
+    }
+
+    /// Writes a batch over `image`, however often that takes. What another owner wrote, if one did.
+    async fn commit(
+        &self,
+        key: &Bytes,
+        mut image: Arc<KeyImage>,
+        batch: &mut KeyBatch,
+    ) -> Result<Option<Arc<KeyImage>>, Late> {
+        if !batch.put_timers.is_empty() {
+            self.timers.prepare(key, batch).await.map_err(|_| Late)?;
+        }
+        let (expected, mut tries) = (image.version, 0);
+        loop {
+            let writing = self.store.commit(self.segment, key, expected, self.writer, batch);
+            let found = match self.answered(writing).await {
+                Ok(Committed::Applied) => break,
+                Ok(Committed::Lost(found)) => found,
+                Err(why) => {
+                    self.wait_out("writing the record of a key", key, &mut tries, &why).await;
+                    continue;
+                }
+            };
+            // An earlier try of ours may be what came first.
+            if resolve(expected, self.writer, &found) == Resolution::Applied || sabotaged("commit-lost") {
+                break;
+            }
+            self.timers.lost(key, batch, &found);
+            let found = Arc::new(found);
+            self.keep(key, &found);
+            return Ok(Some(found));
+        }
+        self.timers.applied(key, batch);
+        // The other reference is the cache's; without it the image is changed in place.
+        self.images().remove(key);
+        Arc::make_mut(&mut image).apply(batch, self.writer);
+        self.keep(key, &image);
+        self.marked.store(true, std::sync::atomic::Ordering::Release);
+        Ok(None)
+    }
+}

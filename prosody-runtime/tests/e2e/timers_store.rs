@@ -1,0 +1,190 @@
+//! Timers and a store that fails, dies with its client, or belongs to somebody else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use prosody_runtime::{ErrorClass, Mode};
+use prosody_state::{Committed, Fault, Faulty, KeyBatch, SegmentId, Statement, Writer};
+
+use crate::stage::{Seen, Stage};
+
+fn faulty(stage: &mut Stage, hook: impl Fn(Statement) -> Fault + Send + Sync + 'static) {
+    stage.store = Arc::new(Faulty::new(Arc::clone(&stage.store), stage.clock.clone(), Arc::new(hook)));
+}
+
+fn segment(stage: &Stage) -> SegmentId {
+    let cluster = prosody_testkit::ClusterConfig::default().cluster_id;
+    let _ = stage;
+    SegmentId::new(&cluster, "g", "t", 0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_store_timer_calls_fail_and_name_what_they_need() {
+    let stage = Stage::new(1);
+    let client = stage.world.builder().mode(Mode::BestEffort).build().unwrap();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "s3").await;
+    stage.world.until("given up", || client.insight().given_up == 1).await;
+    let context = stage.contexts().remove(0);
+    let error = context.scheduled().unwrap_err();
+    assert!(
+        error.class() == ErrorClass::Transient && error.text().contains("PROSODY_CASSANDRA_NODES"),
+        "{error}"
+    );
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_delays_events_and_is_never_their_outcome() {
+    for kind in 0..4usize {
+        let mut stage = Stage::new(2);
+        let calls = AtomicUsize::new(0);
+        faulty(&mut stage, move |_| match (calls.fetch_add(1, Ordering::Relaxed) * 7 + kind) % 5 {
+            0 => Fault::Fail,
+            1 => Fault::ApplyThenTimeOut,
+            2 => Fault::Delay(Duration::from_millis(300)),
+            3 => Fault::ApplyThenDelay(Duration::from_millis(200)),
+            _ => Fault::None,
+        });
+        let client = stage.client();
+        client.subscribe(stage.handler()).await.unwrap();
+        for key in 0..8 {
+            stage.send(&client, &format!("k{key}"), "s30 s31").await;
+            stage.send(&client, &format!("k{key}"), "u31 s32").await;
+        }
+        stage.until_second(150).await;
+        client.unsubscribe().await.unwrap();
+        let insight = client.insight();
+        assert_eq!((stage.messages(), stage.entries().len()), (16, 32), "each handler ran once");
+        let fired: BTreeSet<_> = stage.fired().into_iter().collect();
+        let expected = (0..8).flat_map(|key| [30, 32].map(|at| (at, format!("k{key}"))));
+        assert_eq!((fired, stage.fired().len()), (expected.collect(), 16));
+        assert!(insight.store_errors > 0 && insight.conflicts == 0, "{insight:?}");
+        assert_eq!((insight.failed_attempts, stage.overlaps(), stage.world.committed_sum()), (0, 0, 16));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_offset_is_committed_before_the_effects_of_its_message_are_there() {
+    let mut stage = Stage::new(1);
+    let away = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&away);
+    faulty(&mut stage, move |_| if switch.load(Ordering::Relaxed) { Fault::Fail } else { Fault::None });
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "b", "").await;
+    stage.world.until("it begins", || stage.world.committed_sum() == 1).await;
+    away.store(true, Ordering::Relaxed);
+    stage.send(&client, "a", "s3").await;
+    stage.send(&client, "b", "").await;
+    stage.world.until("the other key goes on", || stage.messages() == 3).await;
+    stage.until_second(30).await;
+    assert_eq!((stage.world.committed_sum(), stage.fired().len()), (1, 0), "no effects, no commit");
+    let trouble = client.partitions()[0].store_error.clone();
+    assert!(trouble.is_some_and(|error| error.contains("the test said so")));
+    away.store(false, Ordering::Relaxed);
+    stage.world.until("it fires", || stage.fired().len() == 1).await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!((stage.world.committed_sum(), stage.messages()), (3, 3), "no handler ran twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_effects_are_there_does_not_run_again_after_a_crash() {
+    let stage = Stage::new(1);
+    let (builder, doors) = stage.process();
+    let slow = |o: &mut prosody_runtime::Options| {
+        o.session_timeout = Some(Duration::from_secs(6));
+        o.commit_interval = Some(Duration::from_secs(3_600));
+    };
+    let first = builder.configure(slow).build().unwrap();
+    first.subscribe(stage.handler()).await.unwrap();
+    stage.send(&first, "a", "s20").await;
+    stage.send(&first, "b", "").await;
+    stage.world.until("both ran", || stage.messages() == 2).await;
+    doors.spawner.kill();
+    drop(first);
+    let second = stage.client();
+    second.subscribe(stage.handler()).await.unwrap();
+    stage.until_second(60).await;
+    assert_eq!((stage.messages(), second.insight().skipped_done), (3, 1), "b had no effects and runs again");
+    assert_eq!(stage.fired(), [(20, "a".to_owned())]);
+    second.unsubscribe().await.unwrap();
+    assert_eq!(stage.world.committed_sum(), 2);
+
+    // Another version asks for everything to be processed again.
+    let third = stage.process().0.configure(|o| {
+        o.group_id = Some("g".into());
+        o.idempotence_version = Some("2".into());
+    });
+    let third = third.build().unwrap();
+    stage.send(&third, "a", "l").await;
+    third.subscribe(stage.handler()).await.unwrap();
+    stage.world.until("it ran", || stage.messages() == 4).await;
+    third.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_record_another_owner_wrote_runs_again_without_counting_as_failed() {
+    let stage = Stage::new(1);
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "s90").await;
+    stage.world.until("it ran", || stage.messages() == 1).await;
+    let (segment, key) = (segment(&stage), b"a");
+    let image = stage.store.load(segment, key).await.unwrap();
+    assert_eq!((image.version, image.timers.len()), (1, 1));
+    let taken = stage.store.commit(segment, key, 1, Writer(7), &KeyBatch::default()).await.unwrap();
+    assert_eq!(taken, Committed::Applied);
+
+    stage.send(&client, "a", "l s5 u90|l s5 u90").await;
+    stage.world.until("it ran twice", || stage.messages() == 3).await;
+    stage.until_second(120).await;
+    let insight = client.insight();
+    assert_eq!((insight.conflicts, insight.failed_attempts, insight.given_up), (1, 0, 0));
+    assert_eq!(stage.lists(), [vec![90], vec![90]]);
+    assert_eq!(stage.fired(), [(5, "a".to_owned())], "its first run left nothing");
+    client.unsubscribe().await.unwrap();
+    assert_eq!(stage.world.committed_sum(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_replaced_without_knowing_writes_nothing() {
+    let mut stage = Stage::new(1);
+    // The first owner's batch hangs until its partition belongs to the second.
+    let (hold, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (gate, count) = (Arc::clone(&hold), Arc::clone(&held));
+    let plain = Arc::clone(&stage.store);
+    faulty(&mut stage, move |statement| {
+        if statement.name == "commit" && gate.load(Ordering::Relaxed) {
+            count.fetch_add(1, Ordering::Relaxed);
+            return Fault::Delay(Duration::from_secs(20));
+        }
+        Fault::None
+    });
+    let (builder, doors) = stage.process();
+    let first = builder.configure(|o| o.session_timeout = Some(Duration::from_secs(6))).build().unwrap();
+    first.subscribe(stage.handler()).await.unwrap();
+    stage.send(&first, "a", "s2").await;
+    stage.world.until("it fired", || stage.fired().len() == 1).await;
+    hold.store(true, Ordering::Relaxed);
+    stage.send(&first, "a", "s100|s100").await;
+    stage.world.until("its batch is under way", || held.load(Ordering::Relaxed) == 1).await;
+    // Its heartbeats stop, and nothing else.
+    stage.store = plain;
+    let second = stage.client();
+    let unheard = prosody_testkit::broker::Match::api(prosody_testkit::broker::ApiKey::HEARTBEAT);
+    let forgotten = prosody_testkit::broker::code::UNKNOWN_MEMBER_ID;
+    stage.world.cluster.control().on(unheard.times(1), prosody_testkit::broker::Action::Error(forgotten));
+    second.subscribe(stage.handler()).await.unwrap();
+    stage.until_second(200).await;
+    assert_eq!(stage.fired().iter().filter(|(at, _)| *at == 100).count(), 1, "{:?}", stage.entries());
+    let messages =
+        stage.entries().into_iter().filter(|entry| entry.seen == Seen::Message("s100|s100".into()));
+    assert!(messages.count() <= 2);
+    second.unsubscribe().await.unwrap();
+    first.unsubscribe().await.unwrap();
+    drop(doors);
+    assert_eq!((stage.overlaps(), stage.world.committed_sum()), (0, 2));
+}
