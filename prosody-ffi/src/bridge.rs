@@ -4,11 +4,11 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 
 use prosody_runtime::{Context, Crew, ErrorClass, Handler, HandlerError, Message, Timer};
 
-use crate::abi::{PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_TRANSIENT, PR_OUTCOME_UNREADABLE, PrEvent};
+use crate::abi::{PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_TRANSIENT, PR_OUTCOME_UNREADABLE};
 use crate::port::{Event, Item, Outcome, Port, Running, describe};
 use crate::pump::Pump;
 use crate::slots::Token;
@@ -83,28 +83,32 @@ impl Future for Awaiting<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Outcome> {
         if let Phase::New(running) = &mut self.phase {
             let Some(running) = running.take() else { return Poll::Pending };
-            let (token, mut raw) = {
-                let mut slots = self.port.slots();
-                let item = describe(&running.item);
-                let token = slots.insert(running, cx.waker().clone());
-                (token, PrEvent { token: token.0, ..item })
-            };
-            // The bytes it points to are behind shared pointers, so that the move into the slot changed nothing.
+            // The bytes it points to are behind shared pointers: the move into the slot changes nothing.
+            let mut raw = describe(&running.item);
+            // Whoever completes the token before the poll below need wake nobody.
+            let token = self.port.slots().insert(running, Waker::noop().clone());
+            raw.token = token.0;
             self.phase = Phase::Called(token);
-            let failure = match Pump::call(&self.port.crew, &mut raw) {
-                Some(0) => Some((PR_OUTCOME_OK, String::new())),
-                Some(_) => None,
-                None => {
-                    let text = "the client was closed before the handler started".to_owned();
-                    Some((PR_OUTCOME_TRANSIENT, text))
-                }
+            let (code, text) = match Pump::call(&self.port.crew, &mut raw) {
+                Some(0) => (PR_OUTCOME_OK, String::new()),
+                Some(_) => return self.ended(token, cx),
+                None => (PR_OUTCOME_TRANSIENT, "the client was closed before the handler started".to_owned()),
             };
-            if let Some((code, text)) = failure {
-                let ended = self.port.slots().complete(token, Outcome { code, text });
-                drop(ended);
+            let ended = self.port.slots().end(token);
+            if ended.is_ok() {
+                self.phase = Phase::Over;
+                return Poll::Ready(Outcome { code, text });
             }
         }
-        let Phase::Called(token) = self.phase else { return Poll::Pending };
+        match self.phase {
+            Phase::Called(token) => self.ended(token, cx),
+            Phase::New(_) | Phase::Over => Poll::Pending,
+        }
+    }
+}
+
+impl Awaiting<'_> {
+    fn ended(&mut self, token: Token, cx: &TaskContext<'_>) -> Poll<Outcome> {
         match self.port.slots().poll(token, cx.waker()) {
             Some(outcome) => {
                 self.phase = Phase::Over;
@@ -126,12 +130,11 @@ impl Drop for Awaiting<'_> {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::task::Waker;
 
     use prosody_base::Doors;
 
     use super::*;
-    use crate::abi::PR_EVENT_MESSAGE;
+    use crate::abi::{PR_EVENT_MESSAGE, PrEvent};
     use crate::slots::Stale;
 
     thread_local! {

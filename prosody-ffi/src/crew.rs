@@ -17,7 +17,7 @@ use prosody_runtime::Worker;
 
 use crate::abi::PrRun;
 use crate::port::Event;
-use crate::pump::{Look, Pump};
+use crate::pump::{Look, Pump, SAMPLE};
 use crate::slots::Token;
 use crate::task::Task;
 
@@ -25,8 +25,11 @@ use crate::task::Task;
 const TICK: Duration = Duration::from_millis(1);
 /// The watch ends after this many looks at nothing.
 const QUIET_TICKS: u32 = 3;
-/// After a stall so many handlers are not waited for from their start: one that blocks seldom comes alone.
+/// After a second stall, so many handlers are not waited for from their start: those that block seldom come alone.
 const SLOW_CALLS: u32 = 32;
+/// A stall with more quick handlers than this since the one before is no second one: on a busy machine any thread stands
+/// still now and then.
+const QUICK_CALLS: u32 = 256;
 /// Handlers that take longer than this on average are worth the wake-up of another thread.
 const HEAVY: Duration = Duration::from_micros(20);
 
@@ -51,6 +54,8 @@ pub(crate) struct Crew {
     /// A copy of the state's number, for whoever needs it only roughly.
     parked: AtomicU32,
     slow: AtomicU32,
+    /// Handlers that ended since the last stall, as far as they are timed.
+    quick: AtomicU32,
     /// Average time of a handler in nanoseconds.
     pace: AtomicU32,
     doors: Doors,
@@ -86,6 +91,7 @@ impl Crew {
             bell: Condvar::new(),
             parked: AtomicU32::new(0),
             slow: AtomicU32::new(0),
+            quick: AtomicU32::new(QUICK_CALLS),
             pace: AtomicU32::new(0),
             doors,
             look_after,
@@ -253,7 +259,7 @@ impl Crew {
             self.doors.clock.sleep(TICK).await;
             let pumps = self.lock().pumps.clone();
             let looks: Vec<Look> = pumps.iter().map(|pump| pump.look(&self)).collect();
-            if looks.contains(&Look::Stalled) {
+            if looks.contains(&Look::Stalled) && self.quick.swap(0, Ordering::Relaxed) < QUICK_CALLS {
                 self.slow.store(SLOW_CALLS, Ordering::Relaxed);
             }
             let mut state = self.lock();
@@ -288,9 +294,13 @@ impl Crew {
             let _ = self.slow.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         }
         if let Some(start) = start {
-            let took = self.now().saturating_duration_since(start).min(HEAVY * 4);
+            // Cut, so that one call that was interrupted says little.
+            let took = self.now().saturating_duration_since(start).min(HEAVY * 2);
             let pace = self.pace.load(Ordering::Relaxed);
-            self.pace.store(pace - pace / 4 + took.subsec_nanos() / 4, Ordering::Relaxed);
+            self.pace.store(pace - pace / 8 + took.subsec_nanos() / 8, Ordering::Relaxed);
+            if !stalled {
+                let _ = self.quick.fetch_add(SAMPLE, Ordering::Relaxed);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::slots::Token;
 /// [`Pump::turn`] is odd while user code runs; with this bit the watch has let others go on.
 const STALLED: u64 = 1 << 63;
 /// One of how many calls is timed.
-const SAMPLE: u64 = 8;
+pub(crate) const SAMPLE: u32 = 8;
 
 thread_local! {
     static HERE: RefCell<Option<Arc<Pump>>> = const { RefCell::new(None) };
@@ -82,7 +82,7 @@ impl Pump {
         self.aside.store(aside, Ordering::Relaxed);
         self.token.store(event.token, Ordering::Relaxed);
         let turn = self.turn.load(Ordering::Relaxed) + 1;
-        let start = (turn / 2).is_multiple_of(SAMPLE).then(|| crew.now());
+        let start = (turn / 2).is_multiple_of(SAMPLE.into()).then(|| crew.now());
         // First of all: the watch may end as soon as nobody attends and no user code runs.
         self.turn.store(turn, Ordering::Release);
         if aside {

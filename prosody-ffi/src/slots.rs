@@ -164,6 +164,21 @@ impl<T, O> Slots<T, O> {
         }
     }
 
+    /// The handler has ended on the thread that waits for it, so both sides are done at once.
+    pub(crate) fn end(&mut self, token: Token) -> Result<T, Stale> {
+        let entry = self.entries.get_mut(token.slot()).ok_or(Stale)?;
+        if entry.generation != token.generation() || !matches!(entry.phase, Phase::Running { .. }) {
+            return Err(Stale);
+        }
+        match release(entry, &mut self.free, token.slot()) {
+            Phase::Running { event, .. } => {
+                self.with_host -= 1;
+                Ok(event)
+            }
+            _ => Err(Stale),
+        }
+    }
+
     /// Events whose bytes .NET may still read.
     pub(crate) fn with_host(&self) -> usize {
         self.with_host
@@ -220,7 +235,7 @@ mod tests {
         /// Any interleaving of the two owners, old tokens included: bytes live exactly until .NET completes, an outcome
         /// is taken exactly once, stale tokens reach nothing, and slots are reused.
         #[test]
-        fn two_owners(ops in proptest::collection::vec((0u8..5, any::<prop::sample::Index>()), 1..120)) {
+        fn two_owners(ops in proptest::collection::vec((0u8..6, any::<prop::sample::Index>()), 1..120)) {
             let mut slots = Slots::<u32, u32>::default();
             let mut model: BTreeMap<Token, Model> = BTreeMap::new();
             let wakes = Arc::new(Count::default());
@@ -249,6 +264,11 @@ mod tests {
                                 Model::Done(_) => Model::Gone,
                                 other => other,
                             });
+                        }
+                        3 => {
+                            let ended = slots.end(token);
+                            prop_assert_eq!(ended.ok(), if let Model::Running(event) = state { Some(event) } else { None });
+                            if ended.is_ok() { model.insert(token, Model::Gone); }
                         }
                         _ => {
                             next += 1;

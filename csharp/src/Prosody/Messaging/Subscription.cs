@@ -51,6 +51,9 @@ internal abstract class Subscription(object handler, IPermanentErrorClassifier c
 internal sealed class Subscription<T>(IProsodyHandler<T> handler, IPermanentErrorClassifier classifier, JsonTypeInfo<T> payload)
     : Subscription(handler, classifier)
 {
+    private static readonly long FirstMillisecond = DateTimeOffset.MinValue.ToUnixTimeMilliseconds();
+    private static readonly long LastMillisecond = DateTimeOffset.MaxValue.ToUnixTimeMilliseconds();
+
     internal override Task? RunMessage(EventItem item, ProsodyContext context)
     {
         T? value;
@@ -75,8 +78,8 @@ internal sealed class Subscription<T>(IProsodyHandler<T> handler, IPermanentErro
     }
 
     /// <summary>A producer may write any number as a timestamp; those beyond the calendar end at its ends.</summary>
-    private static DateTimeOffset Time(long milliseconds) => DateTimeOffset.FromUnixTimeMilliseconds(
-        Math.Clamp(milliseconds, DateTimeOffset.MinValue.ToUnixTimeMilliseconds(), DateTimeOffset.MaxValue.ToUnixTimeMilliseconds()));
+    private static DateTimeOffset Time(long milliseconds) =>
+        DateTimeOffset.FromUnixTimeMilliseconds(Math.Clamp(milliseconds, FirstMillisecond, LastMillisecond));
 }
 
 /// <summary>Classifies by the attributes of the handler's two methods.</summary>
