@@ -23,6 +23,21 @@ internal static class Filler
         Console.WriteLine(JsonSerializer.Serialize(new { records = count }));
     }
 
+    /// <summary>What the payloads of a run cost without any client.</summary>
+    internal static void Deserialize(int count, int size)
+    {
+        var random = new Random(1);
+        byte[][] records = [.. Enumerable.Range(0, 10_000).Select(n => Record(n, size, random))];
+        var meter = new Meter(count);
+        for (int n = 0; n < count; n++)
+        {
+            ArgumentNullException.ThrowIfNull(JsonSerializer.Deserialize(records[n % records.Length], BenchContext.Default.Order));
+            meter.Handled();
+        }
+
+        meter.Print();
+    }
+
     /// <summary>JSON with random text, which lz4 shrinks by about a third.</summary>
     internal static async Task Send(ProsodyClient client, string topic, int count, int size, int keys)
     {

@@ -2,6 +2,7 @@
 //
 //     Throughput (prosody|confluent) --bootstrap HOST:PORT --topic NAME --count N [--group NAME]
 //     Throughput fill --bootstrap HOST:PORT --topic NAME --count N [--size BYTES] [--keys N]    (creates the topic)
+//     Throughput json --count N     (no Kafka: what deserializing alone costs, on one thread)
 //     Throughput mock --count N     (prosody on the broker inside this process, which is then measured with it)
 //
 // The last line of the output is a JSON object: records, cpu_seconds (user and system time of all threads, as rusage
@@ -33,16 +34,28 @@ switch (args.FirstOrDefault())
     case "confluent":
         await ConfluentConsumer.Run(Option("bootstrap"), Option("topic"), Option("group", $"bench-{Guid.NewGuid():N}"), Number("count"));
         return 0;
+    case "json":
+        Filler.Deserialize(Number("count"), Number("size", "100"));
+        return 0;
     case "fill":
         await Filler.Run(Option("bootstrap"), Option("topic"), Number("count"), Number("size", "100"), Number("keys", "10000"));
         return 0;
     default:
-        await Console.Error.WriteLineAsync("usage: Throughput prosody|confluent|fill|mock --bootstrap HOST:PORT --topic NAME --count N");
+        await Console.Error.WriteLineAsync("usage: Throughput prosody|confluent|fill|mock|json --bootstrap HOST:PORT --topic NAME --count N");
         return 2;
 }
 
 /// <summary>About 100 bytes of JSON.</summary>
-internal sealed record Order(long Number, string Customer, string Note, double Amount);
+internal sealed class Order
+{
+    public long Number { get; set; }
+
+    public string Customer { get; set; } = string.Empty;
+
+    public string Note { get; set; } = string.Empty;
+
+    public double Amount { get; set; }
+}
 
 [JsonSourceGenerationOptions(PropertyNamingPolicy = JsonKnownNamingPolicy.CamelCase)]
 [JsonSerializable(typeof(Order))]

@@ -134,7 +134,7 @@ pub(super) fn csharp(bench: &mut Bench) -> Rows {
         value,
         unit: "messages/CPU s".to_owned(),
         peer: Some(("Confluent.Kafka, keyed workers".to_owned(), peer)),
-        bar: Bar::Ratio(0.4),
+        bar: Bar::Ratio(0.7),
         objection: bench.slow(peer, CONFLUENT),
     }])
 }
