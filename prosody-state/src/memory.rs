@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prosody_base::{Clock, Instant};
+use prosody_base::{Clock, Instant, sabotaged};
 
 use crate::error::{Category, StoreError};
 use crate::key_batch::KeyBatch;
@@ -64,6 +64,14 @@ impl MemoryStore {
         let keys = tables.segments.values().map(|segment| segment.keys.len()).sum();
         let rows = tables.segments.values().map(|segment| segment.slabs.len()).sum();
         (keys, rows, tables.remembered.len())
+    }
+
+    /// Timers of all kinds that are pending, over all records.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        let tables = self.lock();
+        let records = tables.segments.values().flat_map(|segment| segment.keys.values());
+        records.map(|record| record.image.timers.len() + record.image.deferred_timers.len()).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -175,7 +183,7 @@ impl KeyStore for MemoryStore {
             }
             let owner = tables.segment(segment)?;
             let version = owner.keys.get(key).map_or(0, |record| record.image.version);
-            if version != expected {
+            if version != expected && !sabotaged("state-version") {
                 let found = owner.keys.get(key).map(|record| record.image.clone());
                 return Ok(Committed::Lost(found.unwrap_or_default()));
             }

@@ -36,6 +36,13 @@ const NOTICED: &[(&str, u64)] = &[
 
 /// Checks that only a model can reach, and which one. Their names in `PROSODY_SABOTAGE` turn it red.
 const MODELLED: &[(&str, &str)] = &[
+    ("state-version", "prosody-state/src/suite"),
+    ("timer-early", "prosody-runtime/src/timers/tests"),
+    ("timer-meanwhile", "prosody-runtime/src/timers/tests"),
+    ("timer-in-vain", "prosody-runtime/src/timers/index_tests.rs"),
+    ("timer-unsettled", "prosody-runtime/src/timers/index_tests.rs"),
+    ("timer-placed", "prosody-runtime/src/timers/tests"),
+    ("timer-held", "prosody-runtime/src/timers/tests"),
     // What is lost is lost with its connection, and all of it at once, before the producer sends anything again.
     ("produce-drain", "prosody-wire/src/produce/sequencer_model.rs"),
     // The fetcher hands no record out twice as long as `fetch-skip-below` stands.

@@ -160,7 +160,11 @@ impl<'a> Storm<'a> {
                 self.rules.push((kind, rule));
                 self.later(lasts, move |scene| scene.cluster.control().lift(rule));
             }
-            Fault::Evict | Fault::Leave | Fault::Kill { .. } | Fault::Silence { .. } => {}
+            Fault::Evict
+            | Fault::Leave
+            | Fault::Kill { .. }
+            | Fault::Silence { .. }
+            | Fault::Store { .. } => {}
         }
     }
 

@@ -3,8 +3,10 @@
 //! The recorder numbers every note in the order it arrives, so "before" means what a user would mean by it: an offset
 //! was committed after its handler had returned, a record of a key started after its elder had ended.
 
+mod timers;
 mod verdict;
 
+pub use timers::{TimerHistory, TimerViolation, Times};
 pub use verdict::{Logged, Violation};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,7 @@ pub enum Told {
     Unknown,
 }
 
-/// One record's place.
+/// One record's place. A timer's has its time instead of an offset: −1 − its second.
 pub type Place = (i32, i64);
 
 /// One numbered note.
@@ -134,7 +136,7 @@ impl History {
                 running.swap_remove(at);
             }
             inner.fold(&format!("end {member} {place:?} {done}"));
-            if done {
+            if done && place.1 >= 0 {
                 inner.finished.insert(place);
             }
             inner.notes.push(Note::Ended { place, done });
@@ -217,6 +219,8 @@ impl History {
             let mut repeated = 0;
             for note in &inner.notes {
                 match note {
+                    // A timer may be scheduled for the same second again.
+                    Note::Started { place, .. } | Note::Ended { place, .. } if place.1 < 0 => {}
                     Note::Ended { place, done: true, .. } => drop(finished.insert(*place)),
                     Note::Started { place, .. } if finished.contains(place) => repeated += 1,
                     _ => {}

@@ -90,6 +90,26 @@ pub enum Fault {
         /// How long.
         lasts: Duration,
     },
+    /// For a while half of the statements to the store end badly.
+    Store {
+        /// How.
+        how: StoreFault,
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+/// How a statement to the store ends badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// It has no effect, and says so.
+    Fail,
+    /// It has its effect, and no answer comes.
+    LoseAnswer,
+    /// It waits before it has its effect.
+    Delay,
+    /// Its answer waits.
+    DelayAnswer,
 }
 
 impl Fault {
@@ -111,10 +131,18 @@ impl Fault {
             Fault::Leave => "leave",
             Fault::Kill { .. } => "kill",
             Fault::Silence { .. } => "silence",
+            Fault::Store { how: StoreFault::Fail, .. } => "store-fail",
+            Fault::Store { how: StoreFault::LoseAnswer, .. } => "store-lose-answer",
+            Fault::Store { how: StoreFault::Delay, .. } => "store-delay",
+            Fault::Store { how: StoreFault::DelayAnswer, .. } => "store-delay-answer",
         }
     }
 
-    /// Every kind there is. A run over many seeds in which one of them never struck proves less than it says.
+    /// Every kind there is in runs with timers besides.
+    pub const STORE_KINDS: [&'static str; 4] =
+        ["store-fail", "store-lose-answer", "store-delay", "store-delay-answer"];
+
+    /// Every kind there is in other runs. A run over many seeds in which one of them never struck proves less than it says.
     pub const KINDS: [&'static str; 14] = [
         "cut-before",
         "cut-after",
@@ -151,6 +179,8 @@ pub struct Plan {
     /// Members give a record up after few failures and write it to a failure topic: a third of the seeds. In the others
     /// they retry without end.
     pub gives_up: bool,
+    /// Members have a store, and handlers schedule timers.
+    pub timers: bool,
 }
 
 /// Requests that carry work, with the retriable errors a broker answers to them.
@@ -215,7 +245,34 @@ impl Plan {
             work: Duration::from_millis(5 + rng.below(200)),
             failing: if gives_up { 4 * rng.below(6) } else { rng.below(6) },
             gives_up,
+            timers: false,
         }
+    }
+
+    /// The plan of a seed, with timers and a store that fails, too.
+    #[must_use]
+    pub fn with_timers(seed: u64) -> Plan {
+        let mut plan = Plan { timers: true, gives_up: false, ..Plan::of(seed) };
+        let rng = Rng::seeded(seed ^ 0x5708E);
+        for _ in 0..2 + rng.below(3) {
+            let how = match rng.below(4) {
+                0 => StoreFault::Fail,
+                1 => StoreFault::Delay,
+                2 => StoreFault::DelayAnswer,
+                _ => StoreFault::LoseAnswer,
+            };
+            let at = STORM.mul_f64(rng.unit());
+            let lasts = Duration::from_millis(100 + rng.below(5_000));
+            plan.faults.push((at, Fault::Store { how, lasts }));
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// [`quiet`](Plan::quiet), with timers.
+    #[must_use]
+    pub fn quiet_with_timers(seed: u64) -> Plan {
+        Plan { timers: true, gives_up: false, ..Plan::quiet(seed) }
     }
 }
 
@@ -265,6 +322,9 @@ impl fmt::Display for Plan {
             self.failing,
             if self.gives_up { "given up after few failures" } else { "retried without end" }
         )?;
+        if self.timers {
+            writeln!(f, "  with timers")?;
+        }
         for (at, fault) in &self.faults {
             writeln!(f, "  {at:>12.3?} {fault:?}")?;
         }
@@ -286,6 +346,9 @@ mod tests {
             seen.extend(plan.faults.iter().map(|(_, fault)| fault.kind()));
         }
         assert_eq!(seen, Fault::KINDS.into_iter().collect());
+        let faults = (0..200).flat_map(|seed| Plan::with_timers(seed).faults);
+        seen.extend(faults.map(|(_, fault)| fault.kind()));
+        assert_eq!(seen, Fault::KINDS.into_iter().chain(Fault::STORE_KINDS).collect());
     }
 
     #[test]

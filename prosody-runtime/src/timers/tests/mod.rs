@@ -11,8 +11,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use prosody_base::{Doors, Lane, Rng, Task};
 use prosody_state::{
-    Committed, Fault, Faulty, Firing, KeyImage, KeyStore, Last, MemoryStore, Overlay, Resolution,
-    SegmentFacts, SegmentId, SlabPosition, StoreFuture, Time, TimerId, TimerKind, Writer, resolve,
+    Fault, Faulty, KeyImage, KeyStore, Last, MemoryStore, Overlay, SegmentFacts, SegmentId, SlabPosition,
+    StoreFuture, Time, TimerId, TimerKind, Writer,
 };
 use tokio::sync::mpsc;
 
@@ -22,6 +22,10 @@ use super::*;
 const SLAB: u32 = 900;
 const BUDGET: usize = 2;
 const LIMITS: Limits = Limits { resident: 6, page: 2 };
+
+mod life;
+
+use life::Life;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -82,15 +86,6 @@ struct World {
     calm_since: Mutex<Option<i64>>,
     problems: Mutex<Vec<String>>,
     fired: AtomicUsize,
-}
-
-struct Life {
-    world: Arc<World>,
-    timers: Arc<Timers>,
-    writer: Writer,
-    out: [AtomicUsize; 2],
-    /// When timers of this life were committed that were due already.
-    since: Mutex<i64>,
 }
 
 struct Running {
@@ -155,132 +150,6 @@ impl World {
         let spawner = &self.doors.spawner;
         let tasks = [spawner.spawn(Lane::Work, timers.drive(offer)), spawner.spawn(Lane::Work, work)];
         Running { send, _tasks: tasks }
-    }
-}
-
-impl Life {
-    fn lane(timer: &DueTimer) -> usize {
-        usize::from(timer.id.kind != TimerKind::Application)
-    }
-
-    fn offered(&self, timer: &DueTimer) {
-        let now = self.world.now();
-        if !timer.id.time.is_due(now) {
-            self.world.problem(format!("early: {timer:?} at {now}"));
-        }
-        let out = &self.out[Life::lane(timer)];
-        if out.fetch_add(1, Ordering::Relaxed) >= BUDGET {
-            self.world.problem(format!("{timer:?} is out above the budget"));
-        }
-    }
-
-    fn ended(&self, timer: &DueTimer, end: TimerEnd) {
-        self.out[Life::lane(timer)].fetch_sub(1, Ordering::Relaxed);
-        self.timers.ended(timer, end);
-    }
-
-    /// Runs an event to its end; `false` when the partition turned out to be somebody else's.
-    async fn run(&self, event: Event, images: &mut BTreeMap<Bytes, KeyImage>) -> bool {
-        let world = &self.world;
-        let key = match &event {
-            Event::Message(message) => message.key.clone(),
-            Event::Timer(timer) => timer.key.clone(),
-        };
-        if !images.contains_key(&key) {
-            let image = world.retried(|| world.store.load(world.segment, &key)).await;
-            self.timers.loaded(&key, &image);
-            images.insert(key.clone(), image);
-        }
-        for _ in 0..10 {
-            let image = images.get_mut(&key).expect("loaded");
-            let mut batch = match &event {
-                Event::Timer(timer) if !image.holds(timer.id, timer.nonce) => {
-                    if timer.writer == self.writer {
-                        self.ended(timer, TimerEnd::Void);
-                        return true;
-                    }
-                    prosody_state::KeyBatch::default()
-                }
-                Event::Timer(timer) => {
-                    self.check_lateness(timer);
-                    let firing = Some(Firing::Pending(timer.id));
-                    let overlay = Overlay::new(Arc::new(image.clone()), firing);
-                    overlay.into_batch(|| world.doors.rng.next_u64())
-                }
-                Event::Message(message) => {
-                    let last = last(message.offset);
-                    if image.is_done(&last, Duration::MAX) {
-                        world.unfinished.lock().unwrap().remove(&message.offset);
-                        return true;
-                    }
-                    let mut batch = message.batch(image, &world.doors.rng);
-                    batch.last = Some(last);
-                    batch
-                }
-            };
-            if self.timers.prepare(&key, &mut batch).await.is_err() {
-                return false;
-            }
-            match self.commit(&key, image, &batch).await {
-                None => {
-                    image.apply(&batch, self.writer);
-                    *self.since.lock().unwrap() = world.now();
-                    self.timers.applied(&key, &batch);
-                    match &event {
-                        Event::Message(message) => {
-                            world.unfinished.lock().unwrap().remove(&message.offset);
-                        }
-                        Event::Timer(timer) if batch.delete_timers.is_empty() => {
-                            self.ended(timer, TimerEnd::Void);
-                        }
-                        Event::Timer(timer) => {
-                            world.fired.fetch_add(1, Ordering::Relaxed);
-                            self.ended(timer, TimerEnd::Fired);
-                        }
-                    }
-                    return true;
-                }
-                Some(found) => {
-                    self.timers.lost(&key, &batch, &found);
-                    *image = found;
-                }
-            }
-        }
-        false
-    }
-
-    /// Commits, whatever it takes; what was found when it is lost.
-    async fn commit(
-        &self,
-        key: &Bytes,
-        image: &KeyImage,
-        batch: &prosody_state::KeyBatch,
-    ) -> Option<KeyImage> {
-        let World { store, segment, .. } = &*self.world;
-        loop {
-            match store.commit(*segment, key, image.version, self.writer, batch).await {
-                Ok(Committed::Applied) => return None,
-                Ok(Committed::Lost(found)) => return Some(found),
-                Err(_) => {
-                    let found = self.world.retried(|| store.load(*segment, key)).await;
-                    match resolve(image.version, self.writer, &found) {
-                        Resolution::Applied => return None,
-                        Resolution::SendAgain => {}
-                        Resolution::Conflict => return Some(found),
-                    }
-                }
-            }
-        }
-    }
-
-    /// In a calm time a timer fires within a second of the latest of: its time, the calm, and what ran before it.
-    fn check_lateness(&self, timer: &DueTimer) {
-        let Some(calm) = *self.world.calm_since.lock().unwrap() else { return };
-        let since = timer.id.time.unix_millis().max(calm).max(*self.since.lock().unwrap());
-        let late = self.world.now() - since;
-        if late > 1_000 {
-            self.world.problem(format!("late: {timer:?} by {late} ms"));
-        }
     }
 }
 
