@@ -18,14 +18,14 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     let ok = run::lines_of(
         run::cargo()
             .args(["test", "--quiet", "--workspace", "--test", "sim", "--"])
-            .args(["--exact", "seeds", "--nocapture"])
+            .args(["--exact", "seeds", "seeds_with_timers", "--nocapture"])
             .env("PROSODY_SIM_SEEDS", &seeds),
-        |line| match line.strip_prefix("sim: ") {
-            Some(_) => line.clone_into(&mut last),
+        |line| match line.strip_prefix("sim") {
+            Some(_) => last.extend([line, "\n"]),
             None => println!("{line}"),
         },
     )?;
-    println!("{last}");
+    print!("{last}");
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -35,13 +35,13 @@ const FULL: &str = "0..2000";
 /// The seeds of the long tier.
 pub(crate) fn full() -> Tally {
     let mut command = run::cargo();
-    command.args(["test", "--workspace", "--test", "sim", "--", "--exact", "seeds"]);
+    command.args(["test", "--workspace", "--test", "sim", "--", "--exact", "seeds", "seeds_with_timers"]);
     match run::logged("sim", command.arg("--nocapture").env("PROSODY_SIM_SEEDS", FULL)) {
         Ok(ran) => {
             let mut tally = Tally::default();
             tally.add_cargo_test(&ran.output);
             let said =
-                ran.output.lines().filter(|line| line.starts_with("sim: ") || line.starts_with("faults "));
+                ran.output.lines().filter(|line| line.starts_with("sim") || line.starts_with("faults "));
             tally.facts.extend(said.map(str::to_owned));
             if !ran.ok && tally.failed == 0 {
                 return Tally::failed(ran.tail(40));

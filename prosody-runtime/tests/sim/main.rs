@@ -1,7 +1,8 @@
 //! Does the shipped client keep its promises while a network, brokers and processes fail? Simulated runs from a seed.
 //!
 //! The whole client and a whole cluster run in one thread on a paused clock over in-memory pipes. `world.rs` plays a
-//! plan of `prosody_testkit::sim`, `member.rs` is one consumer process, `sender.rs` sends, `storm.rs` is the faults. Run more seeds with
+//! plan of `prosody_testkit::sim`, `member.rs` is one consumer process, `sender.rs` sends, `storm.rs` is the faults,
+//! `timers.rs` the store and what handlers do with timers. Run more seeds with
 //! `cargo xtask sim --seeds A..B`; a failing seed prints its plan and always gives the same trace.
 #![allow(
     clippy::disallowed_methods,
@@ -18,6 +19,7 @@ mod member;
 mod sabotage;
 mod sender;
 mod storm;
+mod timers;
 mod world;
 
 use std::collections::BTreeMap;
@@ -80,6 +82,20 @@ fn asked() -> Range<u64> {
 
 #[test]
 fn seeds() {
+    let kinds = Vec::from(Fault::KINDS);
+    let told = play_seeds("sim", Plan::of, &kinds);
+    assert!(told.is_none_or(|(buried, _)| buried > 100), "hardly a record went to the failure topic");
+}
+
+#[test]
+fn seeds_with_timers() {
+    let kinds = Vec::from_iter(Fault::KINDS.into_iter().chain(Fault::STORE_KINDS));
+    let told = play_seeds("sim with timers", Plan::with_timers, &kinds);
+    assert!(told.is_none_or(|(_, fired)| fired > 5_000), "hardly a timer fired: it proves nothing");
+}
+
+/// Records given up and timers fired, when there were enough seeds to judge them.
+fn play_seeds(name: &str, plan: fn(u64) -> Plan, kinds: &[&'static str]) -> Option<(usize, u64)> {
     let range = asked();
     let kept = KEPT.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
     // One seed is asked for to read its log: no other one shall write into it.
@@ -87,46 +103,53 @@ fn seeds() {
     let all: std::collections::BTreeSet<u64> = range.clone().chain(kept).collect();
     let count = all.len();
     let mut struck: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut broken, mut longest, mut buried) = (Vec::new(), std::time::Duration::ZERO, 0);
-    run_all(all.into_iter(), Plan::of, |report| {
+    let (mut broken, mut longest) = (Vec::new(), std::time::Duration::ZERO);
+    let (mut buried, mut fired) = (0, 0);
+    run_all(all.into_iter(), plan, |report| {
         for (kind, times) in &report.struck {
             *struck.entry(kind).or_default() += times;
         }
         longest = longest.max(report.recovery);
         buried += report.buried;
+        fired += report.fired;
         if !report.violations.is_empty() {
             println!("{report}");
             broken.push(report.seed);
         }
     });
     let faults: u64 = struck.values().sum();
-    println!("faults that struck: {struck:?}; {buried} records given up; longest recovery {longest:?}");
-    println!("sim: {count} seeds, {faults} faults, {} violations", broken.len());
+    println!(
+        "faults that struck: {struck:?}; {buried} records given up; {fired} timers; longest recovery {longest:?}"
+    );
+    println!("{name}: {count} seeds, {faults} faults, {} violations", broken.len());
     broken.sort_unstable();
     assert!(broken.is_empty(), "seeds with broken promises: {broken:?}");
-    if count >= 100 {
-        assert!(buried > 100, "hardly a record went to the failure topic: it proves nothing");
-        for kind in Fault::KINDS {
-            assert!(
-                struck.get(kind).is_some_and(|times| *times > 0),
-                "no {kind} ever struck: it proves nothing"
-            );
-        }
+    if count < 100 {
+        return None;
     }
+    for kind in kinds {
+        assert!(struck.get(kind).is_some_and(|times| *times > 0), "no {kind} ever struck: it proves nothing");
+    }
+    Some((buried, fired))
 }
 
 #[test]
 fn without_faults_nothing_is_handled_twice() {
     let (mut broken, mut moves) = (Vec::new(), BTreeMap::new());
-    run_all(0..20, Plan::quiet, |report| {
-        for (kind, times) in &report.struck {
-            *moves.entry(*kind).or_insert(0) += times;
-        }
-        if report.repeated > 0 || !report.violations.is_empty() {
-            println!("{report}");
-            broken.push(report.seed);
-        }
-    });
+    let mut fired = 0;
+    for plan in [Plan::quiet, Plan::quiet_with_timers] {
+        run_all(0..20, plan, |report| {
+            fired += report.fired;
+            for (kind, times) in &report.struck {
+                *moves.entry(*kind).or_insert(0) += times;
+            }
+            if report.repeated > 0 || !report.violations.is_empty() {
+                println!("{report}");
+                broken.push(report.seed);
+            }
+        });
+    }
+    assert!(fired > 500, "{fired} timers: it proves nothing");
     assert!(broken.is_empty(), "quiet seeds with duplicates or broken promises: {broken:?}");
     for kind in ["join", "leave"] {
         assert!(moves.get(kind).is_some_and(|times| *times > 0), "no {kind}: it proves nothing");
@@ -139,5 +162,7 @@ fn a_seed_gives_the_same_trace_twice() {
     for seed in (0..200).step_by(17) {
         let (first, second) = (run(&Plan::of(seed)), run(&Plan::of(seed)));
         assert_eq!(first.trace, second.trace, "seed {seed} ran differently the second time");
+        let (first, second) = (run(&Plan::with_timers(seed)), run(&Plan::with_timers(seed)));
+        assert_eq!(first.trace, second.trace, "seed {seed} with timers ran differently the second time");
     }
 }

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prosody_base::{Clock, Doors, Lane, Rng, Spawner, Task};
-use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Mode};
+use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Mode, Timer};
+use prosody_state::KeyStore;
 use prosody_testkit::Cluster;
 use prosody_testkit::broker::batch::Record;
-use prosody_testkit::check::{History, Standing};
+use prosody_testkit::check::{History, Standing, TimerHistory};
 use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
+
+use crate::timers::{Calls, Stage, Who};
 
 pub(crate) const GROUP: &str = "sim-group";
 pub(crate) const TOPIC: &str = "sim-topic";
@@ -39,6 +42,8 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) history: Arc<History>,
     pub(crate) clock: Clock,
+    /// Timers and their store.
+    pub(crate) stage: Stage,
     /// Clients that were removed from the group and have not come back.
     evicted: Mutex<BTreeSet<String>>,
     /// Records of the failure topic that the history knows, by partition.
@@ -52,6 +57,7 @@ struct Work {
     work: Duration,
     failing: u64,
     gives_up: bool,
+    timers: bool,
     /// What the member says it owns.
     owned: Assignment,
 }
@@ -77,16 +83,44 @@ impl Drop for Running<'_> {
 }
 
 impl Handler for Work {
-    async fn on_message(&self, _context: Context, message: Message) -> Result<(), HandlerError> {
+    async fn on_message(&self, context: Context, message: Message) -> Result<(), HandlerError> {
+        // The records that are appended at the end have one key in every partition: their timers would have no name.
+        let timers = self.timers && message.key() != "last";
+        self.scene.stage.lives(message.key(), message.partition());
         let place = (message.partition(), message.offset());
+        self.run(place, message.key(), timers.then_some(&context), None).await
+    }
+
+    async fn on_timer(&self, context: Context, timer: Timer) -> Result<(), HandlerError> {
+        let time = timer.time.duration_since(UNIX_EPOCH)?.as_secs();
+        let partition = self.scene.stage.home(&timer.key).unwrap_or(-1);
+        let place = (partition, -1 - i64::try_from(time)?);
+        self.run(place, &timer.key, Some(&context), Some(u32::try_from(time)?)).await
+    }
+}
+
+impl Work {
+    async fn run(
+        &self,
+        place: (i32, i64),
+        key: &str,
+        timers: Option<&Context>,
+        firing: Option<u32>,
+    ) -> Result<(), HandlerError> {
         self.scene.bury();
         let standing = self.scene.standing(&self.member);
-        tracing::debug!(member = self.member, ?standing, ?place, key = message.key(), "starts");
-        self.scene.history.started(&self.member, standing, place, message.key(), |id| self.scene.is_over(id));
+        tracing::debug!(member = self.member, ?standing, ?place, key, "starts");
+        let is_owner = matches!(standing, Standing::Member(_));
+        self.scene.history.started(&self.member, standing, place, key, |id| self.scene.is_over(id));
         if !self.owned.clone().now().iter().any(|(_, partition)| *partition == place.0) {
             self.scene.history.started_unowned(&self.member, place);
         }
-        let mut running = Running { work: self, place, key: message.key(), returned: false, done: false };
+        let mut running = Running { work: self, place, key, returned: false, done: false };
+        let who = Who { member: &self.member, place: (place.0, key), firing, is_owner };
+        let mut calls = match timers {
+            Some(context) => Some(Calls::begin(&self.scene, context, who).await?),
+            None => None,
+        };
         let longest = if self.rng.below(100) < SLOW { SLOW_WORK } else { self.work };
         let (time, luck) = (longest.mul_f64(self.rng.unit()), self.rng.below(100));
         self.scene.clock.sleep(time).await;
@@ -96,14 +130,24 @@ impl Handler for Work {
             let error = if never { HandlerError::permanent } else { HandlerError::transient };
             return Err(error("the plan says so"));
         }
+        if let Some(calls) = &mut calls {
+            calls.make(&self.scene, &self.rng).await?;
+        }
         running.done = true;
         Ok(())
     }
 }
 
 impl Scene {
-    pub(crate) fn new(cluster: Cluster, history: Arc<History>, clock: Clock) -> Arc<Scene> {
-        Arc::new(Scene { cluster, history, clock, evicted: Mutex::default(), buried: Mutex::default() })
+    pub(crate) fn new(cluster: Cluster, history: Arc<History>, clock: Clock, stage: Stage) -> Arc<Scene> {
+        Arc::new(Scene {
+            cluster,
+            history,
+            clock,
+            stage,
+            evicted: Mutex::default(),
+            buried: Mutex::default(),
+        })
     }
 
     /// An operator removes a member from the group. Returns whether it was in it.
@@ -158,7 +202,8 @@ impl Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
         let role = if plan.gives_up { Role::GivesUp } else { Role::Retries };
-        let client = client(&name, role, &scene.cluster, &doors);
+        let store = plan.timers.then(|| scene.stage.store());
+        let client = client(&name, role, &scene.cluster, &doors, store);
         let (subscribing, clock, rng) = (client.clone(), doors.clock.clone(), doors.rng.fork());
         let (member, scene, plan) = (name.clone(), Arc::clone(scene), plan.clone());
         let owned = client.assignment();
@@ -169,6 +214,7 @@ impl Member {
             work: plan.work,
             failing: plan.failing,
             gives_up: plan.gives_up,
+            timers: plan.timers,
             owned: owned.clone(),
         };
         let life = spawner.spawn(Lane::Work, async move {
@@ -180,17 +226,19 @@ impl Member {
     }
 
     /// Drains, commits and leaves.
-    pub(crate) async fn leave(self, history: &History) {
+    pub(crate) async fn leave(self, history: &History, timers: &TimerHistory) {
         let _ = self.client.unsubscribe().await;
         history.rewound(&self.name, self.client.insight().rewound);
         self.spawner.kill();
+        timers.killed(&self.name);
     }
 
     /// Ends at once and says nothing. Returns how many handlers were running.
-    pub(crate) fn kill(self, history: &History) -> usize {
+    pub(crate) fn kill(self, history: &History, timers: &TimerHistory) -> usize {
         history.rewound(&self.name, self.client.insight().rewound);
         let running = history.killed(&self.name);
         self.spawner.kill();
+        timers.killed(&self.name);
         running
     }
 }
@@ -216,7 +264,13 @@ pub(crate) enum Role {
 }
 
 /// A client of the simulated cluster whose client id is `name`.
-pub(crate) fn client(name: &str, role: Role, cluster: &Cluster, doors: &Doors) -> Client {
+pub(crate) fn client(
+    name: &str,
+    role: Role,
+    cluster: &Cluster,
+    doors: &Doors,
+    store: Option<Arc<dyn KeyStore>>,
+) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()
         .bootstrap_servers(cluster.bootstrap().split(',').map(str::to_owned))
@@ -226,6 +280,9 @@ pub(crate) fn client(name: &str, role: Role, cluster: &Cluster, doors: &Doors) -
             options.session_timeout = Some(SESSION);
             options.shutdown_timeout = Some(Duration::from_secs(5));
         });
+    if let Some(store) = store {
+        builder = builder.store(store);
+    }
     builder = match role {
         Role::Sends(timeout) => builder.send_timeout(timeout),
         Role::Retries => builder.group_id(GROUP).subscribed_topics([TOPIC]),

@@ -70,7 +70,7 @@ struct Senders {
 impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
-        let shipped = client("sender", Role::Sends(patience), &scene.cluster, &doors);
+        let shipped = client("sender", Role::Sends(patience), &scene.cluster, &doors, None);
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

@@ -83,7 +83,9 @@ impl<'a> Storm<'a> {
 
     fn leave(&self, member: Member) -> Task<()> {
         let scene = Arc::clone(self.scene);
-        self.doors.spawner.spawn(Lane::Work, async move { member.leave(&scene.history).await })
+        self.doors
+            .spawner
+            .spawn(Lane::Work, async move { member.leave(&scene.history, &scene.stage.history).await })
     }
 
     async fn strike(&mut self, fault: &Fault) {
@@ -149,7 +151,7 @@ impl<'a> Storm<'a> {
                 while self.scene.history.running_of(&member.name) == 0 && self.doors.clock.now() < until {
                     self.doors.clock.sleep(Duration::from_millis(1)).await;
                 }
-                let running = member.kill(&self.scene.history);
+                let running = member.kill(&self.scene.history, &self.scene.stage.history);
                 self.count(kind, u64::from(running > 0));
                 self.doors.clock.sleep(back).await;
                 self.join();
@@ -160,11 +162,11 @@ impl<'a> Storm<'a> {
                 self.rules.push((kind, rule));
                 self.later(lasts, move |scene| scene.cluster.control().lift(rule));
             }
-            Fault::Evict
-            | Fault::Leave
-            | Fault::Kill { .. }
-            | Fault::Silence { .. }
-            | Fault::Store { .. } => {}
+            Fault::Store { how, lasts } => {
+                self.scene.stage.fail(kind, how, self.doors.clock.now() + lasts);
+                self.later(lasts, |_| ());
+            }
+            Fault::Evict | Fault::Leave | Fault::Kill { .. } | Fault::Silence { .. } => {}
         }
     }
 
@@ -206,6 +208,9 @@ impl<'a> Storm<'a> {
                     .any(|entry| entry.at >= at && entry.at <= at + NOTICED && MOVED.contains(&entry.error)),
             };
             self.count(kind, u64::from(seen));
+        }
+        for kind in self.scene.stage.struck() {
+            self.count(kind, 1);
         }
         std::mem::take(&mut self.struck)
     }

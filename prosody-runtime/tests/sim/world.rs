@@ -18,6 +18,7 @@ use tracing_subscriber::fmt::time::FormatTime;
 use crate::member::{FAILURE_PARTITIONS, FAILURES, GROUP, Member, SESSION, Scene, TOPIC, place_of};
 use crate::sender::send_all;
 use crate::storm::Storm;
+use crate::timers::Stage;
 
 /// After the last fault has healed everything is handled within this time: twice the session timeout, plus the one
 /// request timeout that a connection which fell silent may still hold, plus the work itself.
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) repeated: usize,
     /// Records of the failure topic.
     pub(crate) buried: usize,
+    /// Timers that fired.
+    pub(crate) fired: u64,
     pub(crate) recovery: Duration,
     pub(crate) trace: u64,
 }
@@ -40,8 +43,11 @@ pub(crate) struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.plan)?;
-        let Report { struck, repeated, buried, trace, .. } = self;
-        writeln!(f, "  struck {struck:?}, {repeated} repeated, {buried} given up, trace {trace:016x}")?;
+        let Report { struck, repeated, buried, fired, trace, .. } = self;
+        writeln!(
+            f,
+            "  struck {struck:?}, {repeated} repeated, {buried} given up, {fired} timers, trace {trace:016x}"
+        )?;
         self.violations.iter().try_for_each(|violation| writeln!(f, "  BROKEN {violation}"))
     }
 }
@@ -80,7 +86,8 @@ async fn play(plan: &Plan) -> Report {
     cluster.create_topic(TOPIC, PARTITIONS).expect("a fresh cluster");
     cluster.create_topic(FAILURES, FAILURE_PARTITIONS).expect("a fresh cluster");
     let history = Arc::new(History::default());
-    let scene = Scene::new(cluster, history, doors.clock.clone());
+    let stage = Stage::new(&doors, plan);
+    let scene = Scene::new(cluster, history, doors.clock.clone(), stage);
     let seen = Arc::downgrade(&scene);
     scene.cluster.observe_commits(move |commit| {
         let Some(scene) = seen.upgrade() else { return };
@@ -105,7 +112,8 @@ async fn play(plan: &Plan) -> Report {
     let ends = || (0..PARTITIONS).filter_map(|partition| scene.cluster.log_end(TOPIC, partition));
     let expected = || usize::try_from(ends().map(|log| log.end).sum::<i64>()).unwrap();
     let until = healed + RECOVERY;
-    let settled = || is_whole(&scene, &storm.members) && unfinished(&scene).is_empty();
+    let settled =
+        || is_whole(&scene, &storm.members) && unfinished(&scene).is_empty() && scene.stage.pending() == 0;
     let done = || {
         scene.bury();
         scene.history.done()
@@ -125,11 +133,14 @@ async fn play(plan: &Plan) -> Report {
         doors.clock.sleep(LOOK).await;
     }
     storm.disband().await;
+    let mut violations = verdict(&scene);
+    violations.extend(scene.stage.verdict().await);
     let report = Report {
         seed: plan.seed,
         plan: plan.to_string(),
         struck,
-        violations: verdict(&scene),
+        fired: scene.stage.history.fired(),
+        violations,
         buried: buried(&scene).len(),
         repeated: scene.history.repeated(),
         recovery,
