@@ -21,6 +21,7 @@ use crate::insight::status::PartitionStatus;
 use crate::mock::Mock;
 use crate::pipeline::dedup::Dedup;
 use crate::pipeline::filter::SOURCE_SYSTEM;
+use crate::telemetry::Telemetry;
 
 /// Numbers the clients of this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -172,6 +173,7 @@ impl Client {
         let sending = self.queue(topic, key, payload);
         let lasting = Arc::clone(&self.shared.lasting);
         let topic: Arc<str> = Arc::from(topic);
+        let told = lasting.telemetry.clone().map(|telemetry| (telemetry, key.to_owned()));
         async move {
             let delivered = match sending {
                 Ok(sending) => {
@@ -182,6 +184,9 @@ impl Client {
             };
             let counters = &lasting.counters;
             if delivered.is_ok() { &counters.sent } else { &counters.failed_sends }.one();
+            if let (Ok(delivery), Some((telemetry, key))) = (&delivered, told) {
+                telemetry.sent(topic, delivery.partition, delivery.offset, key);
+            }
             delivered.map(|delivery| Delivery { partition: delivery.partition, offset: delivery.offset })
         }
     }
@@ -523,13 +528,22 @@ impl ClientBuilder {
         let rng = doors.rng.fork();
         let dedup =
             Dedup::new(config.idempotence_cache, config.idempotence_ttl, &config.idempotence_version, &rng);
+        let counters = Arc::default();
+        let telemetry = config.telemetry.clone().map(|topic| {
+            if let Some(mock) = &mock {
+                mock.ensure_topic(&topic);
+            }
+            let source = Arc::clone(&config.source_system);
+            Telemetry::start(topic, source, (&wire, config.producer()), &doors, &counters)
+        });
         let lasting = Lasting {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             config: Arc::new(config),
             doors,
             wire,
             dedup: Arc::new(dedup),
-            counters: Arc::default(),
+            counters,
+            telemetry,
             held: Arc::default(),
             occupied: Arc::default(),
             names: Arc::new(watch::channel(Vec::new()).0),

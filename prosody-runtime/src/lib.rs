@@ -62,6 +62,7 @@
 //! | `pipeline/` | what happens to a message, in which order? |
 //! | `loader/` | what is in a record that was set aside? |
 //! | `probes/` | how does a running consumer answer health checks, and show itself? |
+//! | `telemetry/` | who tells the telemetry topic what happens? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
 //! | `mock.rs`, `insight/`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
@@ -84,6 +85,7 @@ mod partition;
 mod pipeline;
 mod probes;
 mod schedule;
+mod telemetry;
 mod timers;
 mod worker;
 

@@ -19,6 +19,8 @@ const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
 const MAX_POLL: Duration = Duration::from_secs(10);
 /// Less could not hold one default fetch of a partition.
 const MIN_FETCH_BUFFER: u64 = 1 << 20;
+/// The topic of life-cycle events unless the user says otherwise.
+const TELEMETRY_TOPIC: &str = "prosody.telemetry-events";
 /// Where the probes listen unless the user says otherwise.
 const PROBE_PORT: u16 = 8_000;
 /// The default name of the mock cluster that clients without bootstrap servers share.
@@ -59,6 +61,8 @@ pub(crate) struct Checked {
     pub(crate) idempotence_cache: usize,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
+    /// Where life-cycle events go, if anywhere.
+    pub(crate) telemetry: Option<Arc<str>>,
     pub(crate) security: Security,
     pub(crate) client_rack: Option<String>,
     pub(crate) instance_id: Option<String>,
@@ -166,6 +170,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     } else if failure_topic.is_none() && mode == Mode::LowLatency {
         check.wrong("FailureTopic", "required in low-latency mode, which sends there what failed");
     }
+    let telemetry = telemetry(&mut check, options.telemetry_enabled, options.telemetry_topic, &topics);
     let allowed_events = options.allowed_events.unwrap_or_default();
     if allowed_events.iter().any(String::is_empty) {
         check.wrong("AllowedEvents", "an empty prefix allows everything; leave the option unset instead");
@@ -246,6 +251,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
             seconds(60),
             Duration::MAX,
         ),
+        telemetry,
         security,
         client_rack: check.text("ClientRack", options.client_rack),
         instance_id: check.text("GroupInstanceId", options.group_instance_id),
@@ -262,6 +268,25 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         group_id: group_id.map(Arc::from),
     };
     if check.problems.is_empty() { Ok(checked) } else { Err(ConfigError { problems: check.problems }) }
+}
+
+/// The topic of life-cycle events, unless they are off.
+fn telemetry(
+    check: &mut Check,
+    enabled: Option<bool>,
+    topic: Option<String>,
+    subscribed: &[String],
+) -> Option<Arc<str>> {
+    let topic = topic.unwrap_or_else(|| TELEMETRY_TOPIC.to_owned());
+    if let Some(why) = wrong_topic(&topic) {
+        check.wrong("TelemetryTopic", why);
+    } else if enabled == Some(true) && subscribed.contains(&topic) {
+        check.wrong(
+            "TelemetryTopic",
+            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): every event would cause others",
+        );
+    }
+    (enabled == Some(true)).then(|| Arc::from(topic))
 }
 
 /// Where the probes listen, unless they are off.

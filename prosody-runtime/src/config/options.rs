@@ -150,6 +150,8 @@ pub struct Options {
     pub idempotence_cache_size: Option<u32>,
     pub idempotence_version: Option<String>,
     pub idempotence_ttl: Option<Duration>,
+    pub telemetry_enabled: Option<bool>,
+    pub telemetry_topic: Option<String>,
     pub security_protocol: Option<SecurityProtocol>,
     pub sasl_mechanism: Option<SaslMechanism>,
     pub sasl_username: Option<String>,

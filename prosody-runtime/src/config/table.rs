@@ -452,8 +452,25 @@ pub const OPTIONS: &[OptionSpec] = &[
     missing("StateOwnedCacheSize", "PROSODY_STATE_OWNED_CACHE_SIZE", "64MiB", "Cache of owned state.", &[]),
     missing("StateReadCacheSize", "PROSODY_STATE_READ_CACHE_SIZE", "1MiB", "Cache of published state.", &[]),
     missing("StateReadCache", "PROSODY_STATE_READ_CACHE_TTL", "5s", "Age of cached published state.", &[]),
-    missing("TelemetryEnabled", "PROSODY_TELEMETRY_ENABLED", "false", "Emits life-cycle events.", &["false"]),
-    missing("TelemetryTopic", "PROSODY_TELEMETRY_TOPIC", "prosody.telemetry-events", "Topic of them.", &[]),
+    OptionSpec {
+        name: "TelemetryEnabled",
+        variable: "PROSODY_TELEMETRY_ENABLED",
+        default: "false",
+        rule: "`true` or `false`",
+        doc: "Sends an event to TelemetryTopic whenever a handler starts or ends and whenever a message was sent. Events \
+              are dropped, and counted, rather than slowing anything.",
+        support: Support::Full,
+        field: Field::Flag(|o| &mut o.telemetry_enabled),
+    },
+    OptionSpec {
+        name: "TelemetryTopic",
+        variable: "PROSODY_TELEMETRY_TOPIC",
+        default: "prosody.telemetry-events",
+        rule: "a topic that is none of SubscribedTopics",
+        doc: "Where those events go. It must exist.",
+        support: Support::Full,
+        field: Field::Text(|o| &mut o.telemetry_topic),
+    },
     OptionSpec {
         name: "SecurityProtocol",
         variable: "PROSODY_SECURITY_PROTOCOL",

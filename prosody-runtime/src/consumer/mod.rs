@@ -42,6 +42,7 @@ use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
 use crate::probes::{self, View};
+use crate::telemetry::Telemetry;
 
 use assign::{Assignments, Names};
 use commit::Commits;
@@ -55,6 +56,7 @@ pub(crate) struct Lasting {
     pub(crate) wire: prosody_wire::Client,
     pub(crate) dedup: Arc<Dedup>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) telemetry: Option<Arc<Telemetry>>,
     pub(crate) held: Arc<Held>,
     pub(crate) occupied: Arc<AtomicUsize>,
     pub(crate) names: Arc<watch::Sender<Names>>,

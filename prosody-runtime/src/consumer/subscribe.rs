@@ -63,6 +63,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         clock: doors.clock.clone(),
         rng,
         counters: Arc::clone(&lasting.counters),
+        telemetry: lasting.telemetry.clone(),
     });
     let gate = worker::gate(
         handler,

@@ -102,4 +102,10 @@ counters! {
     sent,
     /// Sends that failed.
     failed_sends,
+    /// Telemetry events that a broker acknowledged.
+    telemetry_sent,
+    /// Telemetry events that were dropped because too many waited.
+    telemetry_dropped,
+    /// Telemetry events that could not be sent.
+    telemetry_failed,
 }

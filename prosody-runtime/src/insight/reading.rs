@@ -97,6 +97,9 @@ pub(crate) fn samples(
         conflicts,
         sent,
         failed_sends,
+        telemetry_sent,
+        telemetry_dropped,
+        telemetry_failed,
     } = counters.read();
     push(&table::MESSAGES, &["ok"], whole(handled));
     push(&table::MESSAGES, &["given_up"], whole(given_up));
@@ -148,6 +151,9 @@ pub(crate) fn samples(
     push(&table::COMMITS, &["failed"], whole(failed_commits));
     push(&table::SENT, &["ok"], whole(sent));
     push(&table::SENT, &["failed"], whole(failed_sends));
+    push(&table::TELEMETRY, &["ok"], whole(telemetry_sent));
+    push(&table::TELEMETRY, &["dropped"], whole(telemetry_dropped));
+    push(&table::TELEMETRY, &["failed"], whole(telemetry_failed));
     for broker in brokers {
         let address = broker.address.as_str();
         for (request, times) in

@@ -135,6 +135,9 @@ metrics! {
     SENT = Counter "prosody_sent_total" in "messages" by ["result"],
         "Messages the application sent: `ok` (acknowledged) or `failed`.",
         "any rate of `failed`";
+    TELEMETRY = Counter "prosody_telemetry_events_total" in "events" by ["result"],
+        "Events for the telemetry topic: `ok` (acknowledged), `dropped` (too many waited) or `failed`.",
+        "";
     BROKER_TIME = Histogram "prosody_broker_request_duration_seconds" in "seconds" by ["broker", "request"],
         "From the writing of a request to its answer: `produce`, `fetch` (a broker holds one back while there is nothing to fetch) or `other`.",
         "the 99th percentile of `produce` above a second";

@@ -111,7 +111,7 @@ fn quoted(text: &str) -> String {
 
 /// Milliseconds since 1970 as RFC 3339 in UTC. Times outside of the years 0 to 9999, which it cannot write, become the
 /// nearest it can.
-fn rfc3339(millis: i64) -> String {
+pub(crate) fn rfc3339(millis: i64) -> String {
     const DAY: i64 = 86_400_000;
     let millis = millis.clamp(-62_167_219_200_000, 253_402_300_799_999);
     let (days, rest) = (millis.div_euclid(DAY), millis.rem_euclid(DAY));

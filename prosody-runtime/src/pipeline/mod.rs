@@ -37,6 +37,7 @@ use crate::partition::runtime::Partition;
 use crate::partition::window::Admitted;
 use crate::schedule::gate::Gate;
 use crate::schedule::routes::FailureTopic;
+use crate::telemetry::Telemetry;
 
 use attempt::Outcome;
 use dedup::{Dedup, Fingerprint};
@@ -56,6 +57,7 @@ pub(crate) struct Pipeline {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) telemetry: Option<Arc<Telemetry>>,
 }
 
 /// What becomes of an event, with what a failure topic needs to know.
@@ -131,6 +133,7 @@ pub(crate) async fn process<H: Handler>(
         }
     }
     // 5. The handler, with its timeout and its cancellation.
+    let told = pipeline.telemetry.as_ref().map(|telemetry| (telemetry, telemetry.dispatched(tp, event)));
     let context = Context::new(Arc::clone(attempt));
     let outcome = match &event.what {
         What::Message(_, record) => {
@@ -148,6 +151,9 @@ pub(crate) async fn process<H: Handler>(
     };
     // 6. What its end means: the steps of the mode.
     let (end, why) = end_of(counters, event, outcome, attempt);
+    if let Some((telemetry, subject)) = told {
+        telemetry.ended(subject, end, &why);
+    }
     let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
     let fate = judge(pipeline, tp, event, facts, why);
     // 7. A finished message's id is remembered before its key goes on.

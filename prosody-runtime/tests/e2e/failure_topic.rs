@@ -32,7 +32,7 @@ fn header(record: &Record, name: &str) -> Vec<String> {
 }
 
 /// Sends a record with headers of any kind.
-async fn send_raw(world: &World, record: OutgoingRecord<'_>) {
+pub async fn send_raw(world: &World, record: OutgoingRecord<'_>) {
     let connector = Arc::new(PipeConnector(world.cluster.network()));
     let seeds = world.cluster.bootstrap();
     let client = ClientConfig::new(seeds.split(','));

@@ -25,6 +25,7 @@ mod security;
 mod shutdown;
 mod stage;
 mod stories;
+mod telemetry;
 mod threads;
 mod timers;
 mod timers_store;

@@ -1,0 +1,144 @@
+//! The telemetry topic.
+
+use std::time::Duration;
+
+use prosody_runtime::{ClientBuilder, HandlerError};
+use prosody_wire::produce::OutgoingRecord;
+use serde_json::Value;
+
+use crate::failure_topic::send_raw;
+use crate::world::{Call, Diary, Script, World, quick, send_numbered};
+
+const TOPIC: &str = "prosody.telemetry-events";
+
+fn with_telemetry(world: &World) -> ClientBuilder {
+    world.builder().configure(|o| o.telemetry_enabled = Some(true))
+}
+
+/// What was told, in the order of the events.
+fn told(world: &World) -> Vec<Value> {
+    let partitions = 0..world.cluster.partitions(TOPIC).unwrap();
+    let records = partitions.flat_map(|partition| world.cluster.log(TOPIC, partition));
+    records.map(|record| serde_json::from_slice(&record.value.unwrap()).unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_and_every_send_is_told() {
+    let world = World::new(&[("t", 1), (TOPIC, 1)]);
+    let (client, diary) = (with_telemetry(&world).build().unwrap(), Diary::default());
+    let first = diary.clone();
+    let handler = Script {
+        diary: diary.clone(),
+        play: move |_, call: Call| {
+            let fails =
+                call.key == "bad" && first.started().iter().filter(|call| call.key == "bad").count() == 1;
+            async move { if fails { Err(HandlerError::transient("not now")) } else { Ok(()) } }
+        },
+    };
+    client.subscribe(handler).await.unwrap();
+    client.send("t", "bad", b"{}").await.unwrap();
+    world.until("five events", || told(&world).len() == 5).await;
+    let mut kinds: Vec<String> = Vec::new();
+    for event in told(&world) {
+        assert_eq!(
+            (&event["topic"], &event["partition"], &event["offset"]),
+            (&"t".into(), &0.into(), &0.into())
+        );
+        assert_eq!((&event["key"], &event["source"]), (&"bad".into(), &"tests".into()), "{event}");
+        let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
+        assert!(text("eventTime").ends_with('Z') && event.get("traceParent").is_none(), "{event}");
+        kinds.push([text("type"), text("demandType"), text("errorCategory"), text("exception")].join(" "));
+    }
+    kinds.sort();
+    let expected = [
+        "prosody.message.dispatched failure - -",
+        "prosody.message.dispatched normal - -",
+        "prosody.message.failed normal transient not now",
+        "prosody.message.sent - - -",
+        "prosody.message.succeeded failure - -",
+    ];
+    assert_eq!(kinds, expected);
+    let record = world.cluster.log(TOPIC, 0).remove(0);
+    assert_eq!(record.key.as_deref(), Some(&b"bad"[..]));
+    assert!(
+        record
+            .headers
+            .iter()
+            .any(|(name, value)| &name[..] == b"source-system" && value.as_deref() == Some(&b"tests"[..]))
+    );
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trace_of_a_message_is_told_and_what_is_none_is_not() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let world = World::new(&[("t", 1), (TOPIC, 1)]);
+    let (client, diary) = (with_telemetry(&world).build().unwrap(), Diary::default());
+    client.subscribe(quick(&diary)).await.unwrap();
+    let long = "x".repeat(513);
+    let cases: [(&str, &[(&[u8], Option<&[u8]>)], Option<&str>, Option<&str>); 4] = [
+        (
+            "a",
+            &[(b"traceparent", Some(PARENT.as_bytes())), (b"tracestate", Some(b"a=b"))],
+            Some(PARENT),
+            Some("a=b"),
+        ),
+        (
+            "b",
+            &[(b"traceparent", Some(PARENT.as_bytes())), (b"tracestate", Some(long.as_bytes()))],
+            Some(PARENT),
+            None,
+        ),
+        ("c", &[(b"traceparent", Some(b"short")), (b"tracestate", Some(b"a=b"))], None, None),
+        ("d", &[(b"traceparent", Some(&[0xff; 55])), (b"traceparent", None)], None, None),
+    ];
+    for (key, headers, ..) in cases {
+        let (topic, key, value) = ("t", Some(key.as_bytes()), Some(&b"{}"[..]));
+        send_raw(&world, OutgoingRecord { topic, partition: None, key, value, headers, timestamp: None })
+            .await;
+    }
+    world.until("all told", || told(&world).len() == 8).await;
+    for event in told(&world) {
+        let (_, _, parent, state) = cases.iter().find(|(key, ..)| event["key"] == *key).unwrap();
+        assert_eq!(
+            (event["traceParent"].as_str(), event["traceState"].as_str()),
+            (*parent, *state),
+            "{event}"
+        );
+    }
+    client.unsubscribe().await.unwrap();
+}
+
+/// The topic does not exist: every event waits for it and fails in the end.
+#[tokio::test(start_paused = true)]
+async fn events_that_cannot_be_sent_slow_nobody_and_are_counted() {
+    let world = World::new(&[("t", 4)]);
+    let (client, diary) = (with_telemetry(&world).build().unwrap(), Diary::default());
+    client.subscribe(quick(&diary)).await.unwrap();
+    world.until("partitions", || client.assigned_partitions() == 4).await;
+    let start = world.clock.now();
+    for _ in 0..20 {
+        send_numbered(&client, 100, 50).await;
+    }
+    world.until("all handled", || diary.ended().len() == 2_000).await;
+    assert!(world.clock.now() - start < Duration::from_secs(5), "{:?}", world.clock.now() - start);
+    let insight = client.insight();
+    assert!(insight.telemetry_dropped > 0, "6,000 events, of which 4,096 wait: {insight:?}");
+    world
+        .until("the rest is given up", || {
+            let insight = client.insight();
+            insight.telemetry_dropped + insight.telemetry_failed == 6_000
+        })
+        .await;
+    client.unsubscribe().await.unwrap();
+}
+
+#[test]
+fn the_topic_of_events_is_none_that_is_consumed() {
+    let client = ClientBuilder::default().mock(true).group_id("g").subscribed_topics(["t"]).configure(|o| {
+        o.telemetry_enabled = Some(true);
+        o.telemetry_topic = Some("t".to_owned());
+    });
+    let why = client.build().expect_err("a loop").to_string();
+    assert!(why.contains("TelemetryTopic (PROSODY_TELEMETRY_TOPIC): must not be one of"), "{why}");
+}
