@@ -83,6 +83,7 @@ pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError>
         DeleteRecords: DeleteRecordsRequest,
         SaslHandshake: SaslHandshakeRequest,
         SaslAuthenticate: SaslAuthenticateRequest,
+        ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
     }
 }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use prosody_base::{Clock, Instant, sabotaged};
 use tokio::sync::{mpsc, oneshot};
 
-use super::classic::Remedy;
-use super::classic::calls::Identity;
-pub use super::classic::codec::CommitOffset;
+use super::calls::Identity;
+pub use super::codec::CommitOffset;
 use super::event::AssignmentEpoch;
+use super::remedy::Remedy;
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::ErrorCode;
 use crate::types::TopicPartition;

@@ -5,6 +5,19 @@ use std::time::Duration;
 use super::classic::Assignor;
 use crate::types::Topic;
 
+/// Which protocol a member speaks with its group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupProtocol {
+    /// The consumer protocol where the broker serves it and the group has no classic members; the classic one elsewhere.
+    #[default]
+    Auto,
+    /// JoinGroup, SyncGroup and Heartbeat: members divide the partitions among themselves.
+    Classic,
+    /// ConsumerGroupHeartbeat (KIP-848, Kafka 4.0): the coordinator divides. Where that is not possible the member does
+    /// not join, and [`GroupEvent::Failed`](super::GroupEvent::Failed) says why.
+    Consumer,
+}
+
 /// How to be a member of a consumer group.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -12,20 +25,26 @@ pub struct GroupConfig {
     pub group_id: String,
     /// Topics to read. Order and duplicates do not matter. A topic that does not exist yet is picked up when it does.
     pub topics: Vec<Topic>,
+    /// Which protocol to speak. Default: [`GroupProtocol::Auto`].
+    pub protocol: GroupProtocol,
     /// The broker gives the partitions away after this long without a heartbeat, and so do we: counted from the *send*
     /// of the last answered heartbeat. Brokers accept 6 s to 30 min by default. Default 45 s.
+    /// By the consumer protocol the group's own setting counts (`consumer.session.timeout.ms`), or, where it cannot be
+    /// read, three times the broker's heartbeat interval.
     pub session_timeout: Duration,
     /// How long the broker waits for members to rejoin, and how long a revocation may take. Default 60 s.
     pub rebalance_timeout: Duration,
     /// Time between heartbeats; at most a third of the session timeout, a longer one is shortened. Default 3 s.
+    /// By the consumer protocol the broker says it.
     pub heartbeat_interval: Duration,
     /// A name that makes this a static member (KIP-345): a restart within the session timeout causes no rebalance,
-    /// and [`Group::leave`](super::Group::leave) does not leave.
+    /// and [`Group::leave`](super::Group::leave) gives nothing away.
     pub instance_id: Option<String>,
     /// Where this member runs (KIP-881).
     pub client_rack: Option<String>,
     /// Ways to divide partitions that this member offers, best first. The group uses one that all members offer.
     /// With an eager one in the list, every rebalance gives up all partitions first. Default: cooperative-sticky alone.
+    /// By the consumer protocol the coordinator divides, and this says nothing.
     pub assignors: Vec<Assignor>,
     /// How long one commit may take with all its retries. Default 30 s.
     pub commit_timeout: Duration,
@@ -37,6 +56,7 @@ impl GroupConfig {
         GroupConfig {
             group_id: group_id.into(),
             topics: topics.into_iter().collect(),
+            protocol: GroupProtocol::Auto,
             session_timeout: Duration::from_secs(45),
             rebalance_timeout: Duration::from_secs(60),
             heartbeat_interval: Duration::from_secs(3),

@@ -4,21 +4,20 @@
 //! from a bounded queue, and requests are polled side by side. So heartbeats are as regular as the lane.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use prosody_base::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-use super::classic::calls::{Answer, Call, CallId, Effect, Identity};
-use super::classic::codec;
-use super::classic::machine::{LEADER_PATIENCE, Machine};
+use super::calls::{Answer, Call, CallId, Effect, Identity};
+use super::classic::machine::LEADER_PATIENCE;
 use super::commit::{CommitQueue, Order};
-use super::config::GroupConfig;
+use super::config::{GroupConfig, GroupProtocol};
+use super::core::{Core, Known, Membership};
 use super::outbox::Notice;
+use super::running::Running;
 use super::shared::Shared;
+use super::{classic, codec, modern};
 use crate::cluster::{Cluster, Lane};
 use crate::error::Error;
 use crate::proto::ErrorCode;
@@ -29,7 +28,9 @@ pub(super) struct Driver {
     cluster: Cluster,
     config: Arc<GroupConfig>,
     shared: Arc<Shared>,
-    machine: Machine,
+    machine: Box<dyn Membership>,
+    /// Which of the two protocols the machine speaks.
+    is_modern: bool,
     commits: CommitQueue,
     coordinator: Option<BrokerId>,
     running: Running<Outcome>,
@@ -48,8 +49,11 @@ impl Driver {
         let (doors, limits) = (cluster.doors().clone(), cluster.limits().clone());
         let backoff = (limits.backoff, limits.backoff_max);
         let config = config.checked();
+        let (now, is_modern) = (doors.clock.now(), config.protocol != GroupProtocol::Classic);
+        let core = Core::new(config.clone(), backoff, doors.rng.fork(), now);
         Driver {
-            machine: Machine::new(config.clone(), backoff, doors.rng.fork(), doors.clock.now()),
+            machine: member(core, is_modern, now),
+            is_modern,
             config: Arc::new(config),
             shared,
             commits: CommitQueue::new(),
@@ -72,7 +76,7 @@ impl Driver {
             self.machine.tick(now);
             self.carry_out(now);
             // What the machine gave up must not reach the coordinator later, least of all after our farewell.
-            self.running.drop_where(|id| !self.machine.is_open(*id));
+            self.running.drop_where(|id| !self.machine.core().is_open(*id));
             self.commits.expire(now);
             self.send_commits(now);
             if leave && self.commits.is_idle() {
@@ -90,8 +94,8 @@ impl Driver {
                 () = self.shared.driver.notified() => self.acknowledged(clock.now()),
                 order = orders.recv(), if open && self.commits.has_room() => match order {
                     Some(order) => {
-                        let machine = &self.machine;
-                        self.commits.add(order, |partition| machine.owned_since(partition));
+                        let core = self.machine.core();
+                        self.commits.add(order, |partition| core.owned_since(partition));
                     }
                     None => open = false,
                 },
@@ -114,9 +118,11 @@ impl Driver {
 
     fn read_metadata(&mut self) {
         let known = self.cluster.metadata();
-        let count =
-            |topic: &str| known.topic(topic).and_then(|topic| i32::try_from(topic.partitions.len()).ok());
-        self.machine.metadata(self.cluster.doors().clock.now(), count);
+        let known = |topic: &str| {
+            let topic = known.topic(topic)?;
+            Some(Known { id: topic.id, partitions: i32::try_from(topic.partitions.len()).ok()? })
+        };
+        self.machine.metadata(self.cluster.doors().clock.now(), &known);
     }
 
     fn acknowledged(&mut self, now: Instant) {
@@ -126,7 +132,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self, now: Instant) {
-        while let Some(effect) = self.machine.effect() {
+        while let Some(effect) = self.machine.core_mut().effect() {
             match effect {
                 Effect::Find => self.find(),
                 Effect::Forget => {
@@ -137,6 +143,8 @@ impl Driver {
                 }
                 Effect::Send { id, call } => self.send(id, call),
                 Effect::Resolve(topics) => self.resolve(now, &topics),
+                Effect::Refresh => self.cluster.refresh_soon("an assignment names a topic that is not known"),
+                Effect::Switch(at) => self.switch(at),
                 Effect::Tell(notice) => {
                     self.log(&notice);
                     if let Some(needless) = self.shared.tell(notice) {
@@ -145,6 +153,13 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// The group speaks the other protocol: whoever we were is over, with every request of it.
+    fn switch(&mut self, at: Instant) {
+        self.is_modern = !self.is_modern;
+        self.machine = member(self.machine.core_mut().successor(), self.is_modern, at);
+        self.read_metadata();
     }
 
     fn find(&mut self) {
@@ -180,7 +195,7 @@ impl Driver {
     fn send_commits(&mut self, now: Instant) {
         let (machine, commits) = (&self.machine, &mut self.commits);
         let sender = self.coordinator.and_then(|_| machine.committer());
-        let next = commits.next(now, sender, |partition| machine.owned_since(partition));
+        let next = commits.next(now, sender, |partition| machine.core().owned_since(partition));
         let Some((Identity { member_id, generation, .. }, offsets)) = next else { return };
         let Some(broker) = self.coordinator else { return };
         let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
@@ -276,44 +291,11 @@ async fn until(clock: &prosody_base::Clock, deadline: Option<Instant>) {
     }
 }
 
-/// A future and the call of the machine it carries out, if it does.
-type Work<T> = (Option<CallId>, Pin<Box<dyn Future<Output = T> + Send>>);
-
-/// Futures polled side by side: a handful of requests, each with a deadline of its own.
-struct Running<T>(Vec<Work<T>>);
-
-impl<T> Default for Running<T> {
-    fn default() -> Running<T> {
-        Running(Vec::new())
-    }
-}
-
-impl<T> Running<T> {
-    fn start(&mut self, call: Option<CallId>, future: impl Future<Output = T> + Send + 'static) {
-        self.0.push((call, Box::pin(future)));
-    }
-
-    /// Drops futures whose call this condition holds for.
-    fn drop_where(&mut self, gone: impl Fn(&CallId) -> bool) {
-        self.0.retain(|(call, _)| !call.as_ref().is_some_and(&gone));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The result of one that is done, oldest first. Waits for ever while there is none; dropping the wait loses nothing.
-    async fn next(&mut self) -> T {
-        poll_fn(|context| {
-            let done =
-                self.0.iter_mut().enumerate().find_map(|(at, (_, work))| match work.as_mut().poll(context) {
-                    Poll::Ready(result) => Some((at, result)),
-                    Poll::Pending => None,
-                });
-            let Some((at, result)) = done else { return Poll::Pending };
-            drop(self.0.remove(at));
-            Poll::Ready(result)
-        })
-        .await
+/// A member of one protocol or the other, who joins from `at` on.
+fn member(core: Core, is_modern: bool, at: Instant) -> Box<dyn Membership> {
+    if is_modern {
+        Box::new(modern::machine::Machine::new(core, at))
+    } else {
+        Box::new(classic::machine::Machine::new(core, at))
     }
 }

@@ -9,17 +9,29 @@
 //! | `event.rs` | what does it hear, and what must it answer? |
 //! | `commit.rs` | which offsets are committed when, and what does a failure mean? |
 //! | `outbox.rs` | what has been decided that nobody has read? |
-//! | `driver.rs` | who moves the member? (one task; the only file that waits) |
+//! | `driver.rs`, `running.rs` | who moves the member? (one task; the only files that wait) |
+//! | `core.rs` | what does any member do, whatever protocol its group speaks? (pure) |
 //! | `classic/` | what does a member of a classic group do next? (pure) |
+//! | `modern/` | what does a member of a group of the consumer protocol (KIP-848) do next? (pure) |
+//! | `calls.rs`, `remedy.rs` | what can a member ask, what comes back, and what does an error ask of it? |
+//! | `holdings.rs` | which partitions does a member hold, and how firmly? |
+//! | `codec.rs` | how do calls become Kafka messages? |
 //! | `subscription.rs`, `assignment.rs`, `wire.rs` | what do members tell each other? |
 
 mod assignment;
+mod calls;
 mod classic;
+mod codec;
 mod commit;
 mod config;
+mod core;
 mod driver;
 mod event;
+mod holdings;
+mod modern;
 mod outbox;
+mod remedy;
+mod running;
 mod shared;
 mod subscription;
 mod wire;
@@ -35,7 +47,7 @@ use crate::client::Client;
 pub(crate) use assignment::decode_assignment;
 pub use classic::Assignor;
 pub use commit::{CommitError, CommitOffset, Committer};
-pub use config::GroupConfig;
+pub use config::{GroupConfig, GroupProtocol};
 pub use event::{AssignedPartition, AssignmentEpoch, CommittedOffset, GroupEvent, RevokeAck};
 #[cfg(feature = "internals")]
 pub(crate) use subscription::Subscription;
@@ -88,8 +100,8 @@ impl Group {
     }
 
     /// Leaves the group after the commits made so far, at the latest at `deadline`. Drain and commit before: no event
-    /// tells of the partitions given up here. A static member sends nothing: its partitions wait for its return until
-    /// the session timeout.
+    /// tells of the partitions given up here. The partitions of a static member wait for its return until the session
+    /// timeout: by the classic protocol it says nothing, by the consumer protocol that it will be back.
     pub async fn leave(self, deadline: Instant) {
         let Group { leave, task, clock, .. } = self;
         let _ = leave.send(());

@@ -70,4 +70,5 @@ requests! {
     ListGroups: ListGroupsRequest -> ListGroupsResponse,
     DeleteGroups: DeleteGroupsRequest -> DeleteGroupsResponse,
     DeleteRecords: DeleteRecordsRequest -> DeleteRecordsResponse,
+    ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest -> ConsumerGroupHeartbeatResponse,
 }

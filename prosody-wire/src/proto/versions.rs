@@ -32,6 +32,8 @@ pub(crate) const SPOKEN: &[(ApiKey, i16, i16)] = &[
     // Version 0 of the handshake is followed by bytes without frames.
     (ApiKey::SaslHandshake, 1, 1),
     (ApiKey::SaslAuthenticate, 0, 2),
+    // Version 0 lets the broker choose member ids, and a lost answer then leaves a member behind that nobody is.
+    (ApiKey::ConsumerGroupHeartbeat, 1, 1),
 ];
 
 /// What this client speaks of `api`; `None` for an API it never uses.

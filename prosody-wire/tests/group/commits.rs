@@ -6,7 +6,8 @@ use prosody_testkit::broker::{Action, ApiKey, Match, code};
 use prosody_wire::group::{CommitError, CommitOffset, GroupConfig};
 
 use crate::support::{
-    GROUP, Member, SESSION, TOPIC, assert_clean, at, cluster, config, count, seconds, settled, tp, until,
+    GROUP, Member, SESSION, TOPIC, assert_clean, at, cluster, config, count, is_classic, seconds, settled,
+    tp, until,
 };
 
 fn committed(cluster: &prosody_testkit::Cluster, partition: i32) -> Option<i64> {
@@ -21,7 +22,7 @@ fn committed(cluster: &prosody_testkit::Cluster, partition: i32) -> Option<i64> 
 /// Every commit failed with NOT_COORDINATOR until the process was restarted, after the coordinator had moved.
 /// Here the coordinator is found again and the same commit succeeds, within 300 ms.
 #[tokio::test(start_paused = true)]
-async fn a_commit_follows_the_coordinator() {
+pub(crate) async fn a_commit_follows_the_coordinator() {
     let cluster = cluster(3, 3);
     let member = Member::join(&cluster, 2);
     settled(seconds(1), &[&member], 3).await;
@@ -37,7 +38,7 @@ async fn a_commit_follows_the_coordinator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_is_retried_through_every_passing_trouble() {
+pub(crate) async fn a_commit_is_retried_through_every_passing_trouble() {
     let actions = [
         Action::Error(code::COORDINATOR_LOAD_IN_PROGRESS),
         Action::Error(code::COORDINATOR_NOT_AVAILABLE),
@@ -61,7 +62,7 @@ async fn a_commit_is_retried_through_every_passing_trouble() {
 /// An acknowledgement that came after the partition was gone overwrote the new owner's offset.
 /// Here a commit names its assignment and is refused without asking anybody.
 #[tokio::test(start_paused = true)]
-async fn a_commit_after_the_partition_is_gone_is_refused_here() {
+pub(crate) async fn a_commit_after_the_partition_is_gone_is_refused_here() {
     let cluster = cluster(1, 2);
     let first = Member::join(&cluster, 2);
     settled(seconds(1), &[&first], 2).await;
@@ -96,8 +97,9 @@ async fn a_commit_after_the_partition_is_gone_is_refused_here() {
 /// The coordinator had lost the member; its commits failed and were only logged, for hours.
 /// Here the member joins again at once, and the caller learns that the group went on without it.
 #[tokio::test(start_paused = true)]
-async fn a_commit_of_an_unknown_member_makes_it_rejoin() {
-    for error in [code::UNKNOWN_MEMBER_ID, code::ILLEGAL_GENERATION] {
+pub(crate) async fn a_commit_of_an_unknown_member_makes_it_rejoin() {
+    let other = if is_classic() { code::ILLEGAL_GENERATION } else { code::FENCED_MEMBER_EPOCH };
+    for error in [code::UNKNOWN_MEMBER_ID, other] {
         let cluster = cluster(1, 2);
         let member = Member::join(&cluster, 2);
         settled(seconds(1), &[&member], 2).await;
@@ -116,7 +118,7 @@ async fn a_commit_of_an_unknown_member_makes_it_rejoin() {
 /// A commit that overlapped a rebalance failed, and the consumer stalled for good.
 /// Here the rebalance completes and partitions are assigned whatever becomes of the commit.
 #[tokio::test(start_paused = true)]
-async fn a_commit_refused_during_a_rebalance_stops_nothing() {
+pub(crate) async fn a_commit_refused_during_a_rebalance_stops_nothing() {
     let cluster = cluster(1, 4);
     let first = Member::join(&cluster, 2);
     settled(seconds(1), &[&first], 4).await;
@@ -140,7 +142,7 @@ async fn a_commit_refused_during_a_rebalance_stops_nothing() {
 
 /// A revoking member commits what it drained before anybody else starts: nothing is done twice.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_partition_is_committed_before_its_next_owner_starts() {
+pub(crate) async fn a_revoked_partition_is_committed_before_its_next_owner_starts() {
     let cluster = cluster(1, 2);
     let first = Member::join_with(&cluster, 2, config(), seconds(3));
     settled(seconds(1), &[&first], 2).await;
@@ -158,7 +160,7 @@ async fn a_revoked_partition_is_committed_before_its_next_owner_starts() {
 
 /// Many callers, one request in flight: what comes meanwhile shares the next one.
 #[tokio::test(start_paused = true)]
-async fn commits_are_merged_into_one_request_at_a_time() {
+pub(crate) async fn commits_are_merged_into_one_request_at_a_time() {
     let cluster = cluster(1, 8);
     let member = Member::join(&cluster, 2);
     settled(seconds(1), &[&member], 8).await;
@@ -184,7 +186,7 @@ async fn commits_are_merged_into_one_request_at_a_time() {
 
 /// The text kept with an offset comes back to the next owner; one that is too long is an error of its own.
 #[tokio::test(start_paused = true)]
-async fn metadata_comes_back_and_too_much_of_it_is_named() {
+pub(crate) async fn metadata_comes_back_and_too_much_of_it_is_named() {
     let cluster = cluster(1, 2);
     let mut member = Member::join(&cluster, 2);
     settled(seconds(1), &[&member], 2).await;
@@ -208,7 +210,7 @@ async fn metadata_comes_back_and_too_much_of_it_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_cannot_be_delivered_ends_at_its_deadline_and_names_the_cause() {
+pub(crate) async fn a_commit_that_cannot_be_delivered_ends_at_its_deadline_and_names_the_cause() {
     let cluster = cluster(1, 1);
     let patient = GroupConfig { commit_timeout: seconds(5), ..config() };
     let member = Member::join_with(&cluster, 2, patient, Duration::ZERO);
@@ -234,7 +236,7 @@ async fn a_commit_that_cannot_be_delivered_ends_at_its_deadline_and_names_the_ca
 
 /// What was committed before `leave` is sent before the farewell; what comes later is refused.
 #[tokio::test(start_paused = true)]
-async fn leaving_waits_for_commits_and_later_ones_are_refused() {
+pub(crate) async fn leaving_waits_for_commits_and_later_ones_are_refused() {
     let cluster = cluster(1, 1);
     let mut member = Member::join(&cluster, 2);
     settled(seconds(1), &[&member], 1).await;

@@ -14,7 +14,7 @@ use crate::support::{
 
 /// A fresh group costs no request too many and no wait at all.
 #[tokio::test(start_paused = true)]
-async fn the_first_assignment_takes_no_detour() {
+pub(crate) async fn the_first_assignment_takes_no_detour() {
     let cluster = cluster(1, 8);
     let member = Member::join(&cluster, 2);
     let took = settled(seconds(1), &[&member], 8).await;
@@ -28,7 +28,7 @@ async fn the_first_assignment_takes_no_detour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_join_leave_and_die_and_the_others_keep_what_they_can() {
+pub(crate) async fn members_join_leave_and_die_and_the_others_keep_what_they_can() {
     let cluster = cluster(3, 12);
     let mut first = Member::join(&cluster, 2);
     settled(seconds(1), &[&first], 12).await;
@@ -53,7 +53,7 @@ async fn members_join_leave_and_die_and_the_others_keep_what_they_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_brokers_are_spoken_to_in_their_versions() {
+pub(crate) async fn old_brokers_are_spoken_to_in_their_versions() {
     for release in ["2.1", "2.8", "3.9"] {
         let cluster = cluster_with(ClusterConfig::default().as_version(release), 4);
         let mut first = Member::join(&cluster, 2);
@@ -71,7 +71,7 @@ async fn old_brokers_are_spoken_to_in_their_versions() {
 
 /// Static membership (KIP-345): a restart moves nothing, and leaving says nothing.
 #[tokio::test(start_paused = true)]
-async fn a_static_member_comes_back_to_its_partitions_without_a_rebalance() {
+pub(crate) async fn a_static_member_comes_back_to_its_partitions_without_a_rebalance() {
     let cluster = cluster(1, 4);
     let named = |name: &str| {
         let mut config = config();
@@ -94,7 +94,7 @@ async fn a_static_member_comes_back_to_its_partitions_without_a_rebalance() {
 
 /// Two processes with one instance id: the older one must stop, for good, and say why.
 #[tokio::test(start_paused = true)]
-async fn a_fenced_static_member_stops_and_says_so() {
+pub(crate) async fn a_fenced_static_member_stops_and_says_so() {
     let cluster = cluster(1, 2);
     let mut twin = config();
     twin.instance_id = Some("twin".to_owned());
@@ -114,7 +114,7 @@ async fn a_fenced_static_member_stops_and_says_so() {
 /// Partitions added to a topic were never read until the consumers were restarted.
 /// Here the leader follows the metadata of every topic of the group and divides again.
 #[tokio::test(start_paused = true)]
-async fn added_partitions_are_assigned() {
+pub(crate) async fn added_partitions_are_assigned() {
     let cluster = cluster(1, 2);
     let first = Member::join(&cluster, 2);
     let second = Member::join(&cluster, 3);
@@ -128,7 +128,7 @@ async fn added_partitions_are_assigned() {
 
 /// A topic that appears after the group was formed.
 #[tokio::test(start_paused = true)]
-async fn a_topic_that_is_created_later_is_picked_up() {
+pub(crate) async fn a_topic_that_is_created_later_is_picked_up() {
     let cluster = cluster_with(ClusterConfig::default(), 1);
     let mut late = config();
     late.topics = vec!["late".into()];
@@ -144,7 +144,7 @@ async fn a_topic_that_is_created_later_is_picked_up() {
 /// While a group migrated from one assignor to another, a member failed with a bare INCONSISTENT_GROUP_PROTOCOL and
 /// nobody knew what it offered. The error names what this member offers; several may be offered at once.
 #[tokio::test(start_paused = true)]
-async fn members_without_a_common_assignor_are_told_what_is_offered() {
+pub(crate) async fn members_without_a_common_assignor_are_told_what_is_offered() {
     let cluster = cluster(1, 4);
     let mut old = config();
     old.assignors = vec![Assignor::Range];
@@ -168,7 +168,7 @@ async fn members_without_a_common_assignor_are_told_what_is_offered() {
 /// A handler that blocked for minutes cost the membership, because nobody polled.
 /// Heartbeats here do not depend on anyone reading events.
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_never_reads_stays_a_member() {
+pub(crate) async fn a_reader_that_never_reads_stays_a_member() {
     let cluster = cluster(1, 4);
     let (client, _doors) = client(&cluster, 2);
     let mut silent = Group::join(&client, config());
@@ -187,7 +187,7 @@ async fn a_reader_that_never_reads_stays_a_member() {
 /// A broker that forgets to answer for a topic, or a leader of another make, must not stop a group: what a member did
 /// not subscribe to is ignored.
 #[tokio::test(start_paused = true)]
-async fn the_group_survives_an_unreadable_subscription_and_goes_on() {
+pub(crate) async fn the_group_survives_an_unreadable_subscription_and_goes_on() {
     let cluster = cluster(1, 4);
     let first = Member::join(&cluster, 2);
     settled(seconds(1), &[&first], 4).await;

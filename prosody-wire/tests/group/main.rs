@@ -11,6 +11,8 @@
 )]
 
 mod commits;
+mod consumer;
 mod faults;
 mod joining;
+mod negotiation;
 mod support;

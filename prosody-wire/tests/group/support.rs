@@ -1,5 +1,6 @@
 //! A cluster, members whose readers behave, and waiting for conditions instead of for time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use prosody_testkit::broker::ApiKey;
 use prosody_testkit::{Cluster, ClusterConfig};
 use prosody_wire::group::{
     AssignmentEpoch, CommitError, CommitOffset, CommittedOffset, Committer, Group, GroupConfig, GroupEvent,
+    GroupProtocol,
 };
 use prosody_wire::{Client, ClientConfig, Error, PipeConnector, TopicPartition};
 
@@ -30,8 +32,28 @@ pub(crate) fn tp(partition: i32) -> TopicPartition {
     TopicPartition::new(TOPIC, partition)
 }
 
+thread_local! {
+    static PROTOCOL: Cell<GroupProtocol> = const { Cell::new(GroupProtocol::Classic) };
+}
+
+/// Runs a test of classic members once more, with members of the consumer protocol (KIP-848).
+pub(crate) fn by_the_consumer_protocol(test: fn()) {
+    PROTOCOL.set(GroupProtocol::Consumer);
+    test();
+}
+
+/// What the members of this test speak.
 pub(crate) fn config() -> GroupConfig {
-    GroupConfig::new(GROUP, [TOPIC.into()])
+    GroupConfig { protocol: PROTOCOL.get(), ..GroupConfig::new(GROUP, [TOPIC.into()]) }
+}
+
+pub(crate) fn is_classic() -> bool {
+    PROTOCOL.get() == GroupProtocol::Classic
+}
+
+/// What members beat with.
+pub(crate) fn heartbeat() -> ApiKey {
+    if is_classic() { ApiKey::HEARTBEAT } else { ApiKey::CONSUMER_GROUP_HEARTBEAT }
 }
 
 pub(crate) fn client(cluster: &Cluster, seed: u64) -> (Client, Doors) {

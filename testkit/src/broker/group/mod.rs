@@ -110,6 +110,9 @@ pub struct MemberView {
     pub instance: Option<String>,
     /// The generation, or the member's own epoch.
     pub epoch: i32,
+    /// Tells a member of the new protocol from one that had its id and left; 0 for classic members, whose ids are given
+    /// once.
+    pub since: i32,
 }
 
 /// Every group of a cluster.
@@ -316,7 +319,7 @@ impl Coordinator {
             Some(group) => {
                 let view = |(id, member): (&String, &modern::Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
-                    (id.clone(), MemberView { client_id, instance, epoch: member.epoch })
+                    (id.clone(), MemberView { client_id, instance, epoch: member.epoch, since: member.since })
                 };
                 let members = group.members().iter().map(view).collect();
                 ("consumer", group.state(), group.epochs().0, members)
@@ -325,7 +328,7 @@ impl Coordinator {
                 let generation = cell.machine.generation();
                 let view = |(id, member): (&String, &Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
-                    (id.clone(), MemberView { client_id, instance, epoch: generation })
+                    (id.clone(), MemberView { client_id, instance, epoch: generation, since: 0 })
                 };
                 let members = cell.machine.members().iter().map(view).collect();
                 ("classic", cell.machine.state().name(), generation, members)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prosody_base::Instant;
 
 use crate::error::Error;
-use crate::group::classic::calls::{Answer, Call, Joined};
+use crate::group::calls::{Answer, Call, Joined};
 use crate::group::event::CommittedOffset;
 use crate::proto::ErrorCode;
 use crate::types::TopicPartition;
@@ -78,7 +78,7 @@ impl Coordinator {
                 }
                 Some(Ok(Answer::Left))
             }
-            Call::Offsets { partitions } => {
+            Call::Offsets { partitions, .. } => {
                 let row = |tp: &TopicPartition| {
                     let offset = self.offsets.get(tp).copied();
                     let committed = offset.map(|offset| CommittedOffset {
@@ -90,6 +90,7 @@ impl Coordinator {
                 };
                 Some(Ok(Answer::Offsets(partitions.iter().map(row).collect())))
             }
+            Call::Beat(_) | Call::SessionTimeout => panic!("{call:?} of a classic member"),
         };
         if let Some(answer) = answer {
             due.push((from, answer));

@@ -7,8 +7,9 @@ use prosody_base::Instant;
 use super::coordinator::Due;
 use super::world::{Node, World};
 use crate::error::{Error, ErrorKind};
-use crate::group::classic::calls::{Answer, Call, CallId, Effect};
+use crate::group::calls::{Answer, Call, CallId, Effect};
 use crate::group::classic::machine::Machine;
+use crate::group::core::Membership;
 use crate::group::event::AssignmentEpoch;
 use crate::group::outbox::Notice;
 use crate::proto::ErrorCode;
@@ -48,6 +49,7 @@ impl World {
                     self.post(when, Delivery::Request { node: at, life, id, call, broker });
                 }
             }
+            Effect::Refresh | Effect::Switch(_) => panic!("{effect:?} of a classic member"),
             Effect::Resolve(_) => {
                 let when = self.later();
                 self.post(when, Delivery::Resolved { node: at, life });
@@ -58,7 +60,7 @@ impl World {
                     Notice::Revoke { deadline, partitions, .. } => {
                         let machine = &self.nodes[at].machine;
                         let epoch = |one: &TopicPartition| {
-                            machine.owned_since(one).expect("announced until acknowledged")
+                            machine.core().owned_since(one).expect("announced until acknowledged")
                         };
                         Some((*deadline, partitions.iter().map(|one| (one.clone(), epoch(one))).collect()))
                     }

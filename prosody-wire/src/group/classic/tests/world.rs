@@ -8,9 +8,10 @@ use prosody_base::{Clock, Instant, Rng};
 
 use super::coordinator::{Coordinator, Due, Waiting};
 use super::network::{Delivery, SLOW};
-use crate::group::classic::calls::CallId;
+use crate::group::calls::CallId;
 use crate::group::classic::machine::Machine;
 use crate::group::config::GroupConfig;
+use crate::group::core::{Core, Known, Membership};
 use crate::group::event::AssignmentEpoch;
 use crate::group::outbox::{Notice, Outbox};
 use crate::types::{Topic, TopicPartition};
@@ -88,7 +89,8 @@ impl World {
             config.assignors.push(crate::group::classic::Assignor::Range);
         }
         let backoff = (Duration::from_millis(50), Duration::from_secs(1));
-        let machine = Machine::new(config, backoff, self.rng.fork(), self.now);
+        let core = Core::new(config, backoff, self.rng.fork(), self.now);
+        let machine = Machine::new(core, self.now);
         Node {
             machine,
             life,
@@ -264,7 +266,7 @@ impl World {
     pub(super) fn with(&mut self, at: usize, feed: impl FnOnce(&mut Machine, Instant)) {
         let now = self.now;
         feed(&mut self.nodes[at].machine, now);
-        while let Some(effect) = self.nodes[at].machine.effect() {
+        while let Some(effect) = self.nodes[at].machine.core_mut().effect() {
             self.carry_out(at, effect);
         }
         self.read(at);
@@ -310,6 +312,7 @@ impl World {
             return;
         }
         let topics = self.topics.clone();
-        self.with(at, |machine, now| machine.metadata(now, |topic| topics.get(topic).copied()));
+        let known = |topic: &str| topics.get(topic).map(|count| Known { id: None, partitions: *count });
+        self.with(at, |machine, now| machine.metadata(now, &known));
     }
 }

@@ -39,6 +39,8 @@ pub struct Member {
     pub regex: Option<String>,
     /// The assignor it asks for.
     pub assignor: Option<String>,
+    /// The group's epoch when it joined: an id may leave and join again.
+    pub since: i32,
     /// How far it is.
     pub standing: Standing,
     /// What it may hold.
@@ -56,7 +58,7 @@ pub struct Member {
 }
 
 impl Member {
-    pub(super) fn new(beat: &Beat, now: Instant) -> Member {
+    pub(super) fn new(beat: &Beat, since: i32, now: Instant) -> Member {
         Member {
             instance: beat.instance.clone(),
             rack: None,
@@ -66,6 +68,7 @@ impl Member {
             topics: BTreeSet::new(),
             regex: None,
             assignor: None,
+            since,
             standing: Standing::Stable,
             assigned: Places::new(),
             revoking: Places::new(),

@@ -260,7 +260,7 @@ impl Group {
         if let Some(instance) = &beat.instance {
             self.instances.insert(instance.clone(), id.clone());
         }
-        self.members.insert(id.clone(), Member::new(beat, now));
+        self.members.insert(id.clone(), Member::new(beat, self.epoch, now));
         Ok(None)
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 
-use crate::group::event::AssignmentEpoch;
+use super::event::AssignmentEpoch;
 use crate::types::TopicPartition;
 
 /// How firmly a partition is held.
@@ -36,9 +36,16 @@ impl Holdings {
         self.held.is_empty()
     }
 
-    /// Everything that nobody else may have: what we say we own when we join.
+    /// Everything that nobody else may have: what we say we own. A partition that is being given up is among it until its
+    /// reader is done.
     pub(crate) fn claims(&self) -> Vec<TopicPartition> {
-        self.held.keys().cloned().collect()
+        let says = |hold: &Hold| !(sabotaged("group-revoke-ack") && matches!(hold, Hold::Revoking(..)));
+        self.held.iter().filter(|(_, hold)| says(hold)).map(|(partition, _)| partition.clone()).collect()
+    }
+
+    /// Whether any partition of this topic is held.
+    pub(crate) fn holds_of(&self, topic: &str) -> bool {
+        self.held.keys().any(|partition| *partition.topic == *topic)
     }
 
     /// The epoch in which the partition was announced, while it is owned or being given up.

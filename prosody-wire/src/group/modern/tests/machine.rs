@@ -1,0 +1,63 @@
+//! Does a group of machines keep its promises whatever the network, the coordinator and the readers do?
+
+#[path = "network.rs"]
+mod network;
+#[path = "world.rs"]
+mod world;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use world::{REBALANCE, TIMES, World};
+
+/// One seed: a bad time, then a good one. Two owners are checked at every step.
+fn survives(seed: u64, members: usize, faults: u64, disturbances: u64, recreates: bool) {
+    let mut world = World::new(seed, members, faults, recreates);
+    for _ in 0..disturbances {
+        world.run(Duration::from_secs(7));
+        world.disturb();
+    }
+    world.heal();
+    let healed = world.now;
+    // A reader that drains since the bad time may take its whole rebalance timeout; a process that died then holds its
+    // share, or its instance id, for a session.
+    let end = healed + REBALANCE + 2 * TIMES.session;
+    while !world.is_settled() && world.step(end) {}
+    let took = world.now - healed;
+    assert!(world.is_settled(), "seed {seed}: not settled {took:?} after the faults\n{}", world.story());
+    world.run(2 * TIMES.session);
+    assert!(world.is_settled(), "seed {seed}: unsettled again without a fault\n{}", world.story());
+    let before = (world.owners(), world.group.epochs());
+    world.run(3 * TIMES.session);
+    let after = (world.owners(), world.group.epochs());
+    assert_eq!(before, after, "seed {seed}: partitions moved without a reason\n{}", world.story());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_partition_has_two_owners_and_every_group_settles(
+        seed in any::<u64>(), members in 1..5usize, faults in 0..30u64, disturbances in 0..12u64,
+    ) {
+        survives(seed, members, faults, disturbances, false);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_group_settles_on_topics_that_are_created_again(
+        seed in any::<u64>(), members in 1..5usize, faults in 0..30u64, disturbances in 0..12u64,
+    ) {
+        survives(seed, members, faults, disturbances, true);
+    }
+}
+
+/// A process that stood still while it should have let go was removed by the coordinator, and worked on until its next
+/// heartbeat told it so. It is lost when the coordinator's patience is over, heard or not.
+#[test]
+fn who_did_not_let_go_in_time_knows_that_it_is_removed() {
+    survives(17_545_810_937_887_740_513, 4, 25, 9, false);
+}
