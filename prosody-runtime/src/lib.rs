@@ -92,8 +92,8 @@ mod worker;
 pub use admin::Admin;
 pub use client::{Assignment, Client, ClientBuilder, ConsumerState, Delivery};
 pub use config::{
-    Compression, ConfigError, IsolationLevel, Mode, OPTIONS, OptionSpec, Options, Partitioner, Problem,
-    SaslMechanism, SecurityProtocol, Support,
+    Compression, ConfigError, GroupProtocol, IsolationLevel, Mode, OPTIONS, OptionSpec, Options, Partitioner,
+    Problem, SaslMechanism, SecurityProtocol, Support,
 };
 pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};

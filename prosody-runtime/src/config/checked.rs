@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prosody_wire::produce::ProducerConfig;
 
-use super::options::{Compression, IsolationLevel, Mode, Options, Partitioner};
+use super::options::{Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
 use crate::probes::Place;
@@ -67,6 +67,7 @@ pub(crate) struct Checked {
     pub(crate) client_rack: Option<String>,
     pub(crate) instance_id: Option<String>,
     pub(crate) session_timeout: Duration,
+    pub(crate) group_protocol: GroupProtocol,
     pub(crate) isolation: IsolationLevel,
     pub(crate) compression: Compression,
     pub(crate) partitioner: Partitioner,
@@ -262,6 +263,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
             seconds(1),
             MAX_SHUTDOWN,
         ),
+        group_protocol: options.group_protocol.unwrap_or_default(),
         isolation: options.isolation_level.unwrap_or_default(),
         compression: options.compression.unwrap_or_default(),
         partitioner: options.partitioner.unwrap_or_default(),

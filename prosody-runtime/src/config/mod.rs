@@ -18,6 +18,8 @@ mod table;
 
 pub(crate) use checked::{Checked, check, wrong_topic};
 pub(crate) use env::read as read_environment;
-pub use options::{Compression, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol};
+pub use options::{
+    Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
+};
 pub(crate) use security::option_of;
 pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};

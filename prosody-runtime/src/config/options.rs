@@ -84,6 +84,29 @@ pub enum IsolationLevel {
     ReadUncommitted,
 }
 
+/// Which protocol members speak with their group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupProtocol {
+    /// The consumer protocol (KIP-848) where the broker serves it and the group has no classic members; the classic one
+    /// elsewhere.
+    #[default]
+    Auto,
+    /// Members divide the partitions among themselves.
+    Classic,
+    /// The broker divides. Where that is not possible the member does not join, and the log says why.
+    Consumer,
+}
+
+impl From<GroupProtocol> for prosody_wire::group::GroupProtocol {
+    fn from(protocol: GroupProtocol) -> Self {
+        match protocol {
+            GroupProtocol::Auto => Self::Auto,
+            GroupProtocol::Classic => Self::Classic,
+            GroupProtocol::Consumer => Self::Consumer,
+        }
+    }
+}
+
 impl From<Compression> for prosody_wire::batch::Compression {
     fn from(compression: Compression) -> Self {
         match compression {
@@ -168,6 +191,7 @@ pub struct Options {
     pub group_instance_id: Option<String>,
     pub session_timeout: Option<Duration>,
     pub isolation_level: Option<IsolationLevel>,
+    pub group_protocol: Option<GroupProtocol>,
     pub compression: Option<Compression>,
     pub partitioner: Option<Partitioner>,
     /// Options in text whose feature does not exist yet, by name, with whether the value asks for more than "off".
@@ -229,6 +253,9 @@ impl Options {
             Field::Security(of) => *of(self) = given.map(|text| choice(text, PROTOCOLS)).transpose()?,
             Field::Mechanism(of) => *of(self) = given.map(|text| choice(text, MECHANISMS)).transpose()?,
             Field::Isolation(of) => *of(self) = given.map(|text| choice(text, ISOLATION)).transpose()?,
+            Field::GroupProtocol(of) => {
+                *of(self) = given.map(|text| choice(text, GROUP_PROTOCOLS)).transpose()?
+            }
             Field::Compression(of) => *of(self) = given.map(|text| choice(text, COMPRESSIONS)).transpose()?,
             Field::Partitioner(of) => *of(self) = given.map(|text| choice(text, PARTITIONERS)).transpose()?,
             Field::Missing => {}
@@ -253,6 +280,7 @@ impl Options {
                 Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
                 Field::Mode(of) => fill(of, &mut self, &mut fallback),
                 Field::Isolation(of) => fill(of, &mut self, &mut fallback),
+                Field::GroupProtocol(of) => fill(of, &mut self, &mut fallback),
                 Field::Compression(of) => fill(of, &mut self, &mut fallback),
                 Field::Partitioner(of) => fill(of, &mut self, &mut fallback),
                 Field::Missing => {
@@ -296,6 +324,11 @@ const MECHANISMS: Words<SaslMechanism> = &[
 const ISOLATION: Words<IsolationLevel> = &[
     (&["read_committed", "read-committed"], IsolationLevel::ReadCommitted),
     (&["read_uncommitted", "read-uncommitted"], IsolationLevel::ReadUncommitted),
+];
+const GROUP_PROTOCOLS: Words<GroupProtocol> = &[
+    (&["auto"], GroupProtocol::Auto),
+    (&["classic"], GroupProtocol::Classic),
+    (&["consumer"], GroupProtocol::Consumer),
 ];
 const COMPRESSIONS: Words<Compression> = &[
     (&["none"], Compression::None),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prosody_wire::Secret;
 
 use super::options::{
-    Compression, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
+    Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
 };
 
 /// Where an option's value lives, and so how its text is read.
@@ -29,6 +29,7 @@ pub(crate) enum Field {
     Bound(fn(&mut Options) -> &mut Option<Duration>),
     Mode(fn(&mut Options) -> &mut Option<Mode>),
     Isolation(fn(&mut Options) -> &mut Option<IsolationLevel>),
+    GroupProtocol(fn(&mut Options) -> &mut Option<GroupProtocol>),
     Compression(fn(&mut Options) -> &mut Option<Compression>),
     Partitioner(fn(&mut Options) -> &mut Option<Partitioner>),
     /// The feature does not exist yet.
@@ -597,13 +598,23 @@ pub const OPTIONS: &[OptionSpec] = &[
         support: Support::Full,
         field: Field::Text(|o| &mut o.group_instance_id),
     },
-    missing("GroupProtocol", "PROSODY_GROUP_PROTOCOL", "classic", "Group protocol.", &["auto", "classic"]),
+    OptionSpec {
+        name: "GroupProtocol",
+        variable: "PROSODY_GROUP_PROTOCOL",
+        default: "auto",
+        rule: "`auto`, `classic` or `consumer`",
+        doc: "How members agree on partitions: the broker divides (`consumer`, KIP-848) or they do (`classic`). `auto` is \
+              `consumer` where the broker serves it and the group has no classic members.",
+        support: Support::Full,
+        field: Field::GroupProtocol(|o| &mut o.group_protocol),
+    },
     OptionSpec {
         name: "SessionTimeout",
         variable: "PROSODY_SESSION_TIMEOUT",
         default: "45s",
         rule: "≥ 1s, within the broker's limits",
-        doc: "A member not heard of for this long loses its partitions.",
+        doc: "A member not heard of for this long loses its partitions. By the consumer protocol the group's own setting \
+              counts (`consumer.session.timeout.ms`).",
         support: Support::Full,
         field: Field::Duration(|o| &mut o.session_timeout),
     },

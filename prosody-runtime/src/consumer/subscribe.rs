@@ -116,6 +116,7 @@ fn failure_topic(lasting: &Lasting, name: &Topic, group_id: &Arc<str>) -> Arc<Fa
 fn group_config(lasting: &Lasting, group_id: &str) -> GroupConfig {
     let config = &lasting.config;
     let mut group = GroupConfig::new(group_id, config.topics.iter().cloned());
+    group.protocol = config.group_protocol.into();
     group.session_timeout = config.session_timeout;
     group.rebalance_timeout = REBALANCE.0.max(config.shutdown_timeout + REBALANCE.1);
     group.instance_id = config.instance_id.clone();

@@ -185,7 +185,7 @@ async fn a_partition_that_is_lost_and_comes_back_waits_for_its_handlers() {
     send_numbered(&client, 5, 1).await;
     client.subscribe(sleepy(&diary, &world.clock, Duration::from_secs(20))).await.unwrap();
     world.until("it runs", || diary.started().len() == 1).await;
-    let forgotten = Match::api(ApiKey::HEARTBEAT).times(1);
+    let forgotten = Match::api(ApiKey::CONSUMER_GROUP_HEARTBEAT).times(1);
     world.cluster.control().on(forgotten, Action::Error(code::UNKNOWN_MEMBER_ID));
     world.until("it is lost", || client.insight().lost_partitions == 1).await;
     world.until("it is back", || client.assigned_partitions() == 1).await;

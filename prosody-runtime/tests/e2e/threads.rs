@@ -26,14 +26,18 @@ fn blocking_every_worker_for_two_sessions_costs_no_membership() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let doors = Doors::process().unwrap();
-        let cluster = Cluster::start(ClusterConfig::default(), doors.clone());
+        let config = ClusterConfig {
+            consumer_session_timeout: Duration::from_secs(1),
+            consumer_heartbeat_interval: Duration::from_millis(300),
+            ..ClusterConfig::default()
+        };
+        let cluster = Cluster::start(config, doors.clone());
         cluster.create_topic("t", 2).unwrap();
         let client = Client::builder()
             .bootstrap_servers(cluster.bootstrap().split(','))
             .group_id("g")
             .source_system("tests")
             .subscribed_topics(["t"])
-            .configure(|options| options.session_timeout = Some(Duration::from_secs(1)))
             .transport(Arc::new(PipeConnector(cluster.network())), doors.clone())
             .build()
             .unwrap();
@@ -51,7 +55,7 @@ fn blocking_every_worker_for_two_sessions_costs_no_membership() {
         assert_eq!(client.insight().lost_partitions, 0);
         let group = cluster.group("g").unwrap();
         assert_eq!((group.state, group.members.len(), group.generation), ("Stable", 1, 1));
-        assert!(cluster.requests(ApiKey::HEARTBEAT).len() >= 4);
+        assert!(cluster.requests(ApiKey::CONSUMER_GROUP_HEARTBEAT).len() >= 4);
         while client.insight().handled < 16 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

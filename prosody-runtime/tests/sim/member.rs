@@ -5,11 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use prosody_base::{Clock, Doors, Lane, Rng, Spawner, Task};
+<<<<<<< HEAD
 use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Mode, Timer};
 use prosody_state::KeyStore;
 use prosody_testkit::Cluster;
 use prosody_testkit::broker::batch::Record;
 use prosody_testkit::check::{History, Standing, TimerHistory};
+=======
+use prosody_runtime::{Assignment, Client, Context, GroupProtocol, Handler, HandlerError, Message, Mode};
+use prosody_testkit::Cluster;
+use prosody_testkit::broker::batch::Record;
+use prosody_testkit::broker::group::GroupView;
+use prosody_testkit::check::{History, Standing};
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
 use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
 
@@ -177,9 +185,9 @@ impl Scene {
     fn standing(&self, client: &str) -> Standing {
         let members = self.cluster.group(GROUP).map(|group| group.members).unwrap_or_default();
         match members.into_iter().find(|(_, known)| known.client_id == client) {
-            Some((id, _)) => {
+            Some((id, member)) => {
                 self.evicted().remove(client);
-                Standing::Member(id)
+                Standing::Member(format!("{id}#{}", member.since))
             }
             None if self.evicted().contains(client) => Standing::Evicted,
             None => Standing::Out,
@@ -192,7 +200,10 @@ impl Scene {
 
     /// Whether the group has no such member any more: its partitions are gone, whether its client knows it or not.
     fn is_over(&self, id: &str) -> bool {
-        self.cluster.group(GROUP).is_none_or(|group| !group.members.contains_key(id))
+        let is_in = |group: GroupView| {
+            group.members.iter().any(|(known, member)| format!("{known}#{}", member.since) == id)
+        };
+        !self.cluster.group(GROUP).is_some_and(is_in)
     }
 }
 
@@ -202,8 +213,12 @@ impl Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
         let role = if plan.gives_up { Role::GivesUp } else { Role::Retries };
+<<<<<<< HEAD
         let store = plan.timers.then(|| scene.stage.store());
         let client = client(&name, role, &scene.cluster, &doors, store);
+=======
+        let client = client(&name, role, protocol(plan), &scene.cluster, &doors);
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
         let (subscribing, clock, rng) = (client.clone(), doors.clock.clone(), doors.rng.fork());
         let (member, scene, plan) = (name.clone(), Arc::clone(scene), plan.clone());
         let owned = client.assignment();
@@ -253,6 +268,11 @@ pub(crate) fn place_of(record: &Record) -> (i32, i64) {
     (partition.unwrap_or(-1), number("source-offset").unwrap_or(-1))
 }
 
+/// What the members of a run speak. `Auto` ends at the consumer protocol: the cluster serves it.
+fn protocol(plan: &Plan) -> GroupProtocol {
+    if plan.consumer { GroupProtocol::Auto } else { GroupProtocol::Classic }
+}
+
 /// What a client of the simulated cluster is for.
 pub(crate) enum Role {
     /// It consumes, and retries without end.
@@ -267,9 +287,15 @@ pub(crate) enum Role {
 pub(crate) fn client(
     name: &str,
     role: Role,
+<<<<<<< HEAD
     cluster: &Cluster,
     doors: &Doors,
     store: Option<Arc<dyn KeyStore>>,
+=======
+    protocol: GroupProtocol,
+    cluster: &Cluster,
+    doors: &Doors,
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
 ) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()
@@ -277,6 +303,7 @@ pub(crate) fn client(
         .source_system(name)
         .transport(connector, doors.clone())
         .configure(|options| {
+            options.group_protocol = Some(protocol);
             options.session_timeout = Some(SESSION);
             options.shutdown_timeout = Some(Duration::from_secs(5));
         });

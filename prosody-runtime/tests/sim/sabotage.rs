@@ -17,6 +17,8 @@ const NOTICED: &[(&str, u64)] = &[
     ("produce-renumber", 4),
     ("group-two-phase", 2),
     ("group-session-expiry", 30),
+    ("group-revoke-ack", 3),
+    ("group-epoch-fence", 3),
     ("group-commit-epoch", 3),
     ("group-offset-error", 4),
     ("produce-same-sequence", 0),

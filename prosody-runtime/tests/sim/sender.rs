@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::{Doors, Lane, Rng, Task};
+use prosody_runtime::GroupProtocol;
 use prosody_testkit::check::Told;
 use prosody_testkit::sim::{KEYS, SENDS, STORM};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, SendOutcome};
@@ -70,7 +71,12 @@ struct Senders {
 impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
+<<<<<<< HEAD
         let shipped = client("sender", Role::Sends(patience), &scene.cluster, &doors, None);
+=======
+        let shipped =
+            client("sender", Role::Sends(patience), GroupProtocol::default(), &scene.cluster, &doors);
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

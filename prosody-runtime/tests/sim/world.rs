@@ -80,7 +80,13 @@ async fn play(plan: &Plan) -> Report {
     let rng = Rng::seeded(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let doors = Doors { clock: Clock::simulated(), rng: rng.fork(), spawner: Spawner::here() };
     let limits = Limits { journal: 1 << 20, ..Limits::default() };
-    let config = ClusterConfig { brokers: plan.brokers, limits, ..ClusterConfig::default() };
+    let config = ClusterConfig {
+        brokers: plan.brokers,
+        consumer_session_timeout: SESSION,
+        consumer_heartbeat_interval: SESSION / 3,
+        limits,
+        ..ClusterConfig::default()
+    };
     let cluster_doors = Doors { rng: rng.fork(), spawner: Spawner::here(), ..doors.clone() };
     let cluster = Cluster::start(config, cluster_doors);
     cluster.create_topic(TOPIC, PARTITIONS).expect("a fresh cluster");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prosody_base::Rng;
 
-use crate::broker::ApiKey;
+use crate::broker::{ApiKey, code};
 
 /// Partitions of the topic of a run.
 pub const PARTITIONS: i32 = 6;
@@ -113,6 +113,27 @@ pub enum StoreFault {
 }
 
 impl Fault {
+    /// The same fault, striking the heartbeat of the consumer protocol instead of a call of the classic one.
+    fn of_the_consumer_protocol(self) -> Fault {
+        let beat = |api| match api {
+            ApiKey::JOIN_GROUP | ApiKey::SYNC_GROUP | ApiKey::HEARTBEAT => ApiKey::CONSUMER_GROUP_HEARTBEAT,
+            other => other,
+        };
+        match self {
+            Fault::CutBefore(api) => Fault::CutBefore(beat(api)),
+            Fault::CutAfter(api) => Fault::CutAfter(beat(api)),
+            Fault::Delay(api, by) => Fault::Delay(beat(api), by),
+            Fault::DelayAnswer(api, by) => Fault::DelayAnswer(beat(api), by),
+            // The one error of the classic calls that this one does not have becomes the one that it alone has.
+            Fault::Refuse(api, 27) => Fault::Refuse(beat(api), code::FENCED_MEMBER_EPOCH),
+            Fault::Refuse(ApiKey::OFFSET_COMMIT, code::REQUEST_TIMED_OUT) => {
+                Fault::Refuse(ApiKey::OFFSET_COMMIT, code::STALE_MEMBER_EPOCH)
+            }
+            Fault::Refuse(api, code) => Fault::Refuse(beat(api), code),
+            other => other,
+        }
+    }
+
     /// The kind, for counting.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -179,8 +200,13 @@ pub struct Plan {
     /// Members give a record up after few failures and write it to a failure topic: a third of the seeds. In the others
     /// they retry without end.
     pub gives_up: bool,
+<<<<<<< HEAD
     /// Members have a store, and handlers schedule timers.
     pub timers: bool,
+=======
+    /// Members speak the consumer protocol (KIP-848): two fifths of the seeds. In the others they are classic ones.
+    pub consumer: bool,
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
 }
 
 /// Requests that carry work, with the retriable errors a broker answers to them.
@@ -207,7 +233,8 @@ impl Plan {
         let count = MIN_FAULTS + rng.below(MAX_FAULTS - MIN_FAULTS + 1);
         for _ in 0..count {
             let at = STORM.mul_f64(rng.unit());
-            plan.faults.push((at, draw(&rng, plan.brokers)));
+            let fault = draw(&rng, plan.brokers);
+            plan.faults.push((at, if plan.consumer { fault.of_the_consumer_protocol() } else { fault }));
         }
         // From a stream of their own: what a kept seed tells stays true when one more kind is added here.
         let rng = Rng::seeded(seed ^ 0xC4A5);
@@ -245,7 +272,11 @@ impl Plan {
             work: Duration::from_millis(5 + rng.below(200)),
             failing: if gives_up { 4 * rng.below(6) } else { rng.below(6) },
             gives_up,
+<<<<<<< HEAD
             timers: false,
+=======
+            consumer: seed % 5 >= 3,
+>>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
         }
     }
 
@@ -314,10 +345,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {} brokers, {} members, handlers up to {:?}, {} % failing, {}",
+            "seed {}: {} brokers, {} {} members, handlers up to {:?}, {} % failing, {}",
             self.seed,
             self.brokers,
             self.members,
+            if self.consumer { "consumer-protocol" } else { "classic" },
             self.work,
             self.failing,
             if self.gives_up { "given up after few failures" } else { "retried without end" }
