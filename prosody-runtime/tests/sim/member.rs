@@ -5,19 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use prosody_base::{Clock, Doors, Lane, Rng, Spawner, Task};
-<<<<<<< HEAD
-use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Mode, Timer};
+use prosody_runtime::{
+    Assignment, Client, Context, GroupProtocol, Handler, HandlerError, Message, Mode, Timer,
+};
 use prosody_state::KeyStore;
 use prosody_testkit::Cluster;
 use prosody_testkit::broker::batch::Record;
-use prosody_testkit::check::{History, Standing, TimerHistory};
-=======
-use prosody_runtime::{Assignment, Client, Context, GroupProtocol, Handler, HandlerError, Message, Mode};
-use prosody_testkit::Cluster;
-use prosody_testkit::broker::batch::Record;
 use prosody_testkit::broker::group::GroupView;
-use prosody_testkit::check::{History, Standing};
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
+use prosody_testkit::check::{History, Standing, TimerHistory};
 use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
 
@@ -213,12 +208,8 @@ impl Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
         let role = if plan.gives_up { Role::GivesUp } else { Role::Retries };
-<<<<<<< HEAD
         let store = plan.timers.then(|| scene.stage.store());
-        let client = client(&name, role, &scene.cluster, &doors, store);
-=======
-        let client = client(&name, role, protocol(plan), &scene.cluster, &doors);
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
+        let client = client(&name, role, protocol(plan), &scene.cluster, &doors, store);
         let (subscribing, clock, rng) = (client.clone(), doors.clock.clone(), doors.rng.fork());
         let (member, scene, plan) = (name.clone(), Arc::clone(scene), plan.clone());
         let owned = client.assignment();
@@ -287,15 +278,10 @@ pub(crate) enum Role {
 pub(crate) fn client(
     name: &str,
     role: Role,
-<<<<<<< HEAD
-    cluster: &Cluster,
-    doors: &Doors,
-    store: Option<Arc<dyn KeyStore>>,
-=======
     protocol: GroupProtocol,
     cluster: &Cluster,
     doors: &Doors,
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
+    store: Option<Arc<dyn KeyStore>>,
 ) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()

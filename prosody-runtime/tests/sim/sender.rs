@@ -71,12 +71,8 @@ struct Senders {
 impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
-<<<<<<< HEAD
-        let shipped = client("sender", Role::Sends(patience), &scene.cluster, &doors, None);
-=======
-        let shipped =
-            client("sender", Role::Sends(patience), GroupProtocol::default(), &scene.cluster, &doors);
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
+        let role = Role::Sends(patience);
+        let shipped = client("sender", role, GroupProtocol::default(), &scene.cluster, &doors, None);
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

@@ -200,13 +200,10 @@ pub struct Plan {
     /// Members give a record up after few failures and write it to a failure topic: a third of the seeds. In the others
     /// they retry without end.
     pub gives_up: bool,
-<<<<<<< HEAD
     /// Members have a store, and handlers schedule timers.
     pub timers: bool,
-=======
     /// Members speak the consumer protocol (KIP-848): two fifths of the seeds. In the others they are classic ones.
     pub consumer: bool,
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
 }
 
 /// Requests that carry work, with the retriable errors a broker answers to them.
@@ -272,11 +269,8 @@ impl Plan {
             work: Duration::from_millis(5 + rng.below(200)),
             failing: if gives_up { 4 * rng.below(6) } else { rng.below(6) },
             gives_up,
-<<<<<<< HEAD
             timers: false,
-=======
             consumer: seed % 5 >= 3,
->>>>>>> b012e9c (feat(runtime): GroupProtocol; two fifths of the simulated seeds speak KIP-848)
         }
     }
 
