@@ -142,6 +142,7 @@ pub(crate) fn samples(
         }
         push(&table::UNFINISHED, &labels, count(status.unfinished));
         push(&table::IN_PROGRESS, &labels, count(status.in_progress));
+        push(&table::TIMERS_DUE, &labels, count(status.timers_due));
         push(&table::STANDING, &labels, Value::Number(status.standing.as_secs_f64()));
         push(&table::STALLED, &labels, count(usize::from(status.stalled)));
     }

@@ -117,6 +117,9 @@ metrics! {
     IN_PROGRESS = Gauge "prosody_partition_in_progress" in "messages" by ["topic", "partition"],
         "Messages of a partition that run, wait for a retry or queue behind their key; `MaxUncommitted` bounds them.",
         "at the bound for long: something holds the partition";
+    TIMERS_DUE = Gauge "prosody_partition_timers_due" in "timers" by ["topic", "partition"],
+        "Timers of a partition that are due: they run, queue behind their key, or wait for room.",
+        "growing for long: timers fire later than they were meant to";
     STANDING = Gauge "prosody_partition_standing_seconds" in "seconds" by ["topic", "partition"],
         "For how long records of a partition have been unfinished without one of them finishing.",
         "half of `StallThreshold`";
