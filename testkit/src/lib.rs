@@ -17,6 +17,7 @@
 //! | `broker/control.rs` | which requests are taken over, and what happens to them? |
 //! | `broker/journal.rs`, `broker/invariants.rs` | what was asked, what was done, and what must never have happened? |
 //! | `net/` | how do bytes become requests, over pipes and over TCP, perhaps with TLS? |
+//! | `port/` | how do other processes and languages look into a cluster, and break it? (HTTP) |
 //! | `check/` | did a run keep its promises? |
 //! | `sim/` | what goes wrong in a simulated run, and when? |
 //! | `hostile/` | what could a peer send that must end in a named error? |
@@ -27,6 +28,7 @@ pub mod check;
 pub mod hostile;
 pub mod mock;
 mod net;
+pub mod port;
 pub mod sim;
 
 pub use broker::{Cluster, ClusterConfig, ServerSasl};

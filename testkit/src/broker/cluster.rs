@@ -23,7 +23,7 @@ use crate::net::listen_tcp;
 /// A running cluster. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Cluster {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     _timeouts: Task<()>,
 }
 

@@ -48,6 +48,12 @@ impl Match {
         Match { api: Some(api), ..Match::default() }
     }
 
+    /// Only requests of this API.
+    #[must_use]
+    pub fn only_api(self, api: ApiKey) -> Match {
+        Match { api: Some(api), ..self }
+    }
+
     /// Only these versions.
     #[must_use]
     pub fn versions(self, versions: RangeInclusive<i16>) -> Match {

@@ -81,6 +81,12 @@ impl Cluster {
         }
     }
 
+    /// Whether a broker is up; `false` also for one that does not exist.
+    #[must_use]
+    pub fn is_up(&self, id: i32) -> bool {
+        lock(&self.shared.brokers).get(&id).is_some_and(|broker| broker.up)
+    }
+
     /// Starts a broker that was stopped, at its old addresses. It leads what nobody leads.
     pub fn start_broker(&self, id: i32) {
         let tcp = {

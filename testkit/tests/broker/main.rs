@@ -16,5 +16,6 @@ mod faults;
 mod fetching;
 mod groups;
 mod hostile;
+mod port;
 mod transactions;
 mod versions;
