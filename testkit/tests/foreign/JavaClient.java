@@ -11,6 +11,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.TopicExistsException;
@@ -30,6 +31,7 @@ public class JavaClient {
             cases.put("compression " + codec, () -> roundTrip(codec));
         for (String acks : List.of("0", "1", "all")) cases.put("acks " + acks, () -> acks(acks));
         cases.put("commits with metadata survive a restart", JavaClient::commits);
+        cases.put("transactions", JavaClient::transactions);
         for (Class<?> assignor : List.of(RangeAssignor.class, RoundRobinAssignor.class, StickyAssignor.class,
                 CooperativeStickyAssignor.class))
             cases.put("a group hands over with " + assignor.getSimpleName(), () -> handOver(assignor.getName()));
@@ -125,6 +127,52 @@ public class JavaClient {
             consumer.assign(List.of(new TopicPartition(topic, 0), new TopicPartition(topic, 1)));
             check(read(consumer, 500).equals(sent), "what was read differs from what was sent");
         }
+    }
+
+    /** Committed transactions are read whole and in order, aborted ones not at all, and an older producer is fenced. */
+    static void transactions() throws Exception {
+        String topic = name("transactions"), id = name("tx");
+        create(topic, 2);
+        Map<String, List<String>> committed = new TreeMap<>();
+        Producer<String, String> old = transactional(id);
+        try (old; Producer<String, String> producer = transactional(id)) {
+            try {
+                old.beginTransaction();
+                old.send(new ProducerRecord<>(topic, "k", "fenced")).get(20, TimeUnit.SECONDS);
+                old.commitTransaction();
+                throw new AssertionError("the older producer was not fenced");
+            } catch (ExecutionException | KafkaException fenced) {
+                // As it should be.
+            }
+            for (int round = 0; round < 6; round++) {
+                producer.beginTransaction();
+                for (int number = 0; number < 50; number++) {
+                    String key = "k" + number % 7, value = round + "-" + number;
+                    ProducerRecord<String, String> record = new ProducerRecord<>(topic, key, value);
+                    record.headers().add(new RecordHeader("n", "1".getBytes(StandardCharsets.UTF_8)));
+                    producer.send(record);
+                    if (round % 2 == 0) committed.computeIfAbsent(key, none -> new ArrayList<>()).add(value);
+                }
+                producer.flush();
+                if (round % 2 == 0) producer.commitTransaction(); else producer.abortTransaction();
+            }
+        }
+        try (KafkaConsumer<String, String> consumer = consumer(topic, Map.of("isolation.level", "read_committed"))) {
+            consumer.assign(List.of(new TopicPartition(topic, 0), new TopicPartition(topic, 1)));
+            check(read(consumer, 150).equals(committed), "what was read differs from what was committed");
+            check(consumer.poll(Duration.ofMillis(500)).isEmpty(), "an aborted record was read");
+        }
+        try (KafkaConsumer<String, String> consumer = consumer(topic, Map.of("isolation.level", "read_uncommitted"))) {
+            consumer.assign(List.of(new TopicPartition(topic, 0), new TopicPartition(topic, 1)));
+            read(consumer, 300);
+        }
+    }
+
+    static Producer<String, String> transactional(String id) {
+        Producer<String, String> producer = new KafkaProducer<>(Map.of("bootstrap.servers", bootstrap,
+            "transactional.id", id, "max.block.ms", 20000), new StringSerializer(), new StringSerializer());
+        producer.initTransactions();
+        return producer;
     }
 
     static void commits() throws Exception {
