@@ -7,6 +7,7 @@
 mod jars;
 mod node;
 mod probe;
+mod secure;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::progress::{doing, say};
 use crate::{Outcome, run};
 pub(crate) use jars::{Version, classpath};
 use node::Node;
+pub(crate) use secure::{Files, Listener, USER};
 
 /// From the first process to an answer to Metadata that names every broker.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -36,6 +38,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     let version = args.value("--version")?;
     let port: Option<u16> = args.number("--port")?;
     let brokers: Option<u16> = args.number("--brokers")?;
+    let secure = args.flag("--secure");
     let verb = args.word();
     args.end()?;
     match verb.as_deref() {
@@ -43,6 +46,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
             Version::named(version.as_deref().unwrap_or("4"))?,
             brokers.unwrap_or(1),
             port.unwrap_or(DEFAULT_PORT),
+            secure,
         ),
         Some("stop") => stop(version.as_deref(), port),
         Some("status") => status(),
@@ -50,8 +54,8 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     }
 }
 
-fn start(version: Version, brokers: u16, port: u16) -> Outcome {
-    let nodes = prepare(version, brokers, port)?;
+fn start(version: Version, brokers: u16, port: u16, secure: bool) -> Outcome {
+    let (nodes, files) = prepare(version, brokers, port, secure)?;
     for node in &nodes {
         node.start_detached()?;
     }
@@ -61,6 +65,9 @@ fn start(version: Version, brokers: u16, port: u16) -> Outcome {
         return Err(why);
     }
     say(&format!("Kafka {} is ready: {}", version.full, bootstrap(&nodes)));
+    if let Some(files) = files {
+        say(&secure::guide(&files, port));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -103,14 +110,40 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts `brokers` empty brokers on free ports from `port` on, and waits until all answer.
     pub(crate) fn start(version: Version, brokers: u16, port: u16) -> Result<Cluster, String> {
+        Cluster::start_with(version, brokers, port, false).map(|(cluster, _)| cluster)
+    }
+
+    /// One broker that can be reached in every secure way, and the certificates for it.
+    pub(crate) fn start_secure(version: Version, port: u16) -> Result<(Cluster, Files), String> {
+        let (cluster, files) = Cluster::start_with(version, 1, port, true)?;
+        Ok((cluster, files.ok_or("a secure cluster has certificates")?))
+    }
+
+    fn start_with(
+        version: Version,
+        brokers: u16,
+        port: u16,
+        secure: bool,
+    ) -> Result<(Cluster, Option<Files>), String> {
         // Somebody's own cluster, or another run on this machine, may be where we want to be.
         let free = |port: &u16| (0..brokers).all(|at| Node::new(Path::new(""), at, *port).ports_are_free());
         let port = (port..port + node::CONTROLLER_OFFSET).step_by(10).find(free).unwrap_or(port);
-        let nodes = prepare(version, brokers, port)?;
+        let (nodes, files) = prepare(version, brokers, port, secure)?;
         let running = nodes.iter().map(|node| node.start_leashed().map(Some)).collect::<Result<_, _>>()?;
         let cluster = Cluster { version, nodes, running };
         wait_ready(&cluster.nodes)?;
-        Ok(cluster)
+        Ok((cluster, files))
+    }
+
+    /// Port of the first broker's plaintext listener.
+    pub(crate) fn first_port(&self) -> u16 {
+        self.nodes.first().map_or(0, |node| node.port)
+    }
+
+    /// Gives a listener of the first broker another certificate, without a restart.
+    pub(crate) fn change_certificate(&self, listener: Listener, file: &str) -> Result<(), String> {
+        let node = self.nodes.first().ok_or("a cluster has a broker")?;
+        node.change(&secure::certificate_setting(listener, file))
     }
 
     /// `host:port` of every broker, as clients take it.
@@ -153,7 +186,15 @@ impl Drop for Cluster {
 }
 
 /// Jars, folders, configuration and formatted storage of a new cluster; what an older one left there is gone.
-fn prepare(version: Version, brokers: u16, port: u16) -> Result<Vec<Node>, String> {
+fn prepare(
+    version: Version,
+    brokers: u16,
+    port: u16,
+    secure: bool,
+) -> Result<(Vec<Node>, Option<Files>), String> {
+    if secure && brokers != 1 {
+        return Err(format!("--secure --brokers {brokers}: a secure cluster has one broker"));
+    }
     if brokers == 0 || brokers > MAX_BROKERS || port.checked_add(node::CONTROLLER_OFFSET + brokers).is_none()
     {
         return Err(format!(
@@ -169,10 +210,13 @@ fn prepare(version: Version, brokers: u16, port: u16) -> Result<Vec<Node>, Strin
     }
     let _ = fs::remove_dir_all(&folder);
     doing(&format!("formatting the storage of Kafka {}", version.full));
+    // Beside the cluster's folder: what is in there are its brokers.
+    let secrets = run::scratch("kafka")?.join(format!("{}-{port}-secrets", version.full));
+    let files = secure.then(|| Files::make(&secrets)).transpose()?;
     for node in &nodes {
-        node.format(&classpath, &nodes)?;
+        node.format(&classpath, &nodes, files.as_ref())?;
     }
-    Ok(nodes)
+    Ok((nodes, files))
 }
 
 fn wait_ready(nodes: &[Node]) -> Result<(), String> {

@@ -17,6 +17,7 @@
 //! | `csharp.rs` | how is the .NET side built, formatted and tested? |
 //! | `foreign.rs` | can other clients use our broker? |
 //! | `real.rs`, `real/` | does it hold on a real Apache Kafka? |
+//! | `secure.rs` | does a real Kafka let us in by every mechanism, and are we told why when it does not? |
 //! | `kafka.rs`, `kafka/` | how does a real Apache Kafka start and stop? |
 //! | `bench.rs`, `bench/` | how fast is it, beside its peers and its bars? |
 //! | `sim.rs`, `fuzz.rs` | how are the simulator and the fuzzers started? |
@@ -35,6 +36,7 @@ mod real;
 mod report;
 mod results;
 mod run;
+mod secure;
 mod setup;
 mod sim;
 mod test;
@@ -58,7 +60,7 @@ usage: cargo xtask COMMAND
   sim --seeds A..B                  runs the simulation of client and broker for the seeds A to B-1
   fuzz [TARGET] --seconds N | --executions N [--keep]
                                     fuzzes every target, or one, that long each; --keep saves the smallest corpus
-  kafka start [--version 3.9|4] [--brokers N] [--port P]
+  kafka start [--version 3.9|4] [--brokers N] [--port P] [--secure]
   kafka stop [--version 3.9|4] [--port P]
   kafka status                      real Apache Kafka on this machine (JDK 17 and Maven; data under target/)
   setup                             installs everything the tests need and says what it could not

@@ -16,7 +16,7 @@ use crate::report::{Tally, Verdict};
 use crate::{run, setup};
 use history::{Stored, compare};
 use members::Members;
-use oracle::Oracle;
+pub(crate) use oracle::Oracle;
 
 /// One port per version, so that both suites could run at once; none of them a person's default.
 const PORTS: [(&str, u16); 2] = [("3.9", 19_392), ("4", 19_492)];

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, csharp, foreign, fuzz, page, real, results, run, sim};
+use crate::{Outcome, check, csharp, foreign, fuzz, page, real, results, run, secure, sim};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,11 @@ const SUITES: &[Suite] = &[
         run: |_| real::suite("3.9"),
     },
     Suite { name: "kafka-4", about: "the same on Apache Kafka 4", run: |_| real::suite("4") },
+    Suite {
+        name: "kafka-secure",
+        about: "TLS, mTLS, PLAIN, SCRAM and OAUTHBEARER on Apache Kafka 4, good and bad",
+        run: |_| secure::suite(),
+    },
 ];
 
 /// `cargo xtask test [--suite NAME]... [--full] [--list]`

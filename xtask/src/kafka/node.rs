@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::secure::{self, Files};
 use crate::leash::Leashed;
 use crate::run;
 
@@ -46,20 +47,23 @@ impl Node {
     }
 
     /// Writes the configuration and formats the storage.
-    pub(super) fn format(&self, classpath: &str, all: &[Node]) -> Result<(), String> {
+    pub(super) fn format(&self, classpath: &str, all: &[Node], files: Option<&Files>) -> Result<(), String> {
         fs::create_dir_all(&self.folder)
             .map_err(|problem| format!("{}: {problem}", self.folder.display()))?;
         let write = |name: &str, text: &str| {
             fs::write(self.folder.join(name), text).map_err(|problem| format!("{name}: {problem}"))
         };
-        write("server.properties", &self.configuration(all))?;
+        write("server.properties", &self.configuration(all, files))?;
         write("classpath", classpath)?;
         let mut format = self.java(classpath);
         format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties());
+        if files.is_some() {
+            format.args(secure::format_arguments());
+        }
         run::step("formatting Kafka's storage", "kafka-format", &mut format)
     }
 
-    fn configuration(&self, all: &[Node]) -> String {
+    fn configuration(&self, all: &[Node], files: Option<&Files>) -> String {
         let voters = all.get(..if all.len() >= QUORUM { all.len() } else { 1 }).unwrap_or_default();
         let is_controller = voters.iter().any(|voter| voter.id == self.id);
         let quorum = voters
@@ -68,22 +72,26 @@ impl Node {
             .collect::<Vec<_>>();
         let replicas = all.len().min(3);
         let roles = if is_controller { "broker,controller" } else { "broker" };
-        let mut listeners = format!("PLAINTEXT://127.0.0.1:{}", self.port);
+        let (extra, protocols, more) = match files {
+            Some(files) => (secure::listeners(self.port), secure::PROTOCOLS, secure::properties(files)),
+            None => (String::new(), "", String::new()),
+        };
+        let advertised = format!("PLAINTEXT://127.0.0.1:{}{extra}", self.port);
+        let mut listeners = advertised.clone();
         if is_controller {
             listeners.push_str(&format!(",CONTROLLER://127.0.0.1:{}", self.controller));
         }
         format!(
             "process.roles={roles}\nnode.id={}\ncontroller.quorum.voters={}\nlisteners={listeners}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{}\ncontroller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             advertised.listeners={advertised}\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}\n\
              inter.broker.listener.name=PLAINTEXT\nlog.dirs={}\n\
              offsets.topic.replication.factor={replicas}\ntransaction.state.log.replication.factor={replicas}\n\
              transaction.state.log.min.isr=1\nshare.coordinator.state.topic.replication.factor={replicas}\n\
              share.coordinator.state.topic.min.isr=1\ndefault.replication.factor={replicas}\n\
-             group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\n",
+             group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\n{more}",
             self.id,
             quorum.join(","),
-            self.port,
             self.folder.join("data").display(),
         )
     }
@@ -117,6 +125,17 @@ impl Node {
         let mut server = self.java(&classpath);
         server.arg("kafka.Kafka").arg(self.properties()).stdin(Stdio::null()).stdout(log).stderr(both);
         Ok(server)
+    }
+
+    /// Changes a setting of the running broker, by Kafka's own tool over the plaintext listener.
+    pub(super) fn change(&self, setting: &str) -> Result<(), String> {
+        let classpath =
+            fs::read_to_string(self.folder.join("classpath")).map_err(|problem| problem.to_string())?;
+        let mut java = self.java(&classpath);
+        java.args(["kafka.admin.ConfigCommand", "--bootstrap-server", &format!("127.0.0.1:{}", self.port)])
+            .args(["--entity-type", "brokers", "--entity-name", &self.id.to_string()])
+            .args(["--alter", "--add-config", setting]);
+        run::step("changing a setting of Kafka", "kafka-config", &mut java)
     }
 
     fn java(&self, classpath: &str) -> Command {
@@ -157,13 +176,13 @@ mod tests {
     fn three_brokers_are_a_quorum_and_two_follow_the_first() {
         let cluster = |count| (0..count).map(|at| Node::new(Path::new("/c"), at, 9092)).collect::<Vec<_>>();
         let three = cluster(3);
-        let text = three[2].configuration(&three);
+        let text = three[2].configuration(&three, None);
         assert!(
             text.contains("controller.quorum.voters=1@127.0.0.1:9192,2@127.0.0.1:9193,3@127.0.0.1:9194\n")
         );
         assert!(text.contains("process.roles=broker,controller\nnode.id=3\n"));
         let two = cluster(2);
-        let text = two[1].configuration(&two);
+        let text = two[1].configuration(&two, None);
         assert!(
             text.contains("process.roles=broker\nnode.id=2\ncontroller.quorum.voters=1@127.0.0.1:9192\n")
         );
