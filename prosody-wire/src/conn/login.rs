@@ -97,8 +97,13 @@ pub(super) async fn stay(connection: Weak<Handle>, login: Arc<Login>, doors: Doo
         doors.clock.sleep(wait).await;
         let Some(connection) = connection.upgrade() else { return };
         let left = lifetime.saturating_sub(wait).max(SHORTEST_SESSION);
+        let deadline = doors.clock.now() + left;
+        if let Login::Bearer(tokens) = &*login {
+            // Whoever has to wait for a token does not make others wait; a failure is met again below.
+            let _ = tokens.current(deadline).await;
+        }
         connection.shared.machine().hold(true);
-        let again = log_in(&connection, &login, doors.clock.now() + left).await;
+        let again = log_in(&connection, &login, deadline).await;
         connection.shared.machine().hold(false);
         connection.shared.ring();
         match again {
