@@ -107,3 +107,8 @@ pub use insight::table::{METRICS, MetricKind, MetricSpec};
 pub use message::Message;
 pub use partition::event::Position;
 pub use prosody_wire::{BoxFuture, FixedToken, Token, TokenError, TokenProvider};
+
+/// Compiles and runs the Rust in docs/security.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/security.md")]
+struct Manual;
