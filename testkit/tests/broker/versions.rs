@@ -29,3 +29,18 @@ async fn an_old_release_serves_what_it_served() {
     client.send(8, &MetadataRequest::default()).await;
     assert!(client.frame().await.is_none(), "a version that is not served closes the connection");
 }
+
+/// Kafka 4.0 dropped what no client since 2.1 asks for (KIP-896).
+#[tokio::test(start_paused = true)]
+async fn a_current_release_does_not_serve_what_it_dropped() {
+    let oldest = async |release: &str| {
+        let config = ClusterConfig::default().as_version(release);
+        let cluster = Cluster::start(config, Doors::simulated(1));
+        let answer = Client::new(&cluster, 1).call(3, &ApiVersionsRequest::default()).await;
+        let oldest = |key| answer.api_keys.iter().find(|api| api.api_key == key).map(|api| api.min_version);
+        [1, 8, 11, 19, 23].map(|key| oldest(key).expect("an API that is served"))
+    };
+    let current = oldest("4.2").await;
+    assert_eq!(current, [4, 2, 2, 2, 2]);
+    assert!(oldest("3.9").await.iter().zip(current).any(|(before, now)| *before < now));
+}
