@@ -31,6 +31,7 @@ pub type Place = (i32, i64);
 pub(crate) enum Note {
     Started { member: String, place: Place, key: String },
     Ended { place: Place, done: bool },
+    Stored { place: Place },
     Committed { partition: i32, offset: i64, by: String },
 }
 
@@ -61,6 +62,7 @@ pub struct History {
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
+    stored: usize,
     pub(crate) notes: Vec<Note>,
     /// By the unique text of the record's value.
     pub(crate) sent: BTreeMap<String, (String, Told)>,
@@ -150,6 +152,21 @@ impl History {
             inner.finished.insert(place);
             inner.notes.push(Note::Ended { place, done: true });
         });
+    }
+
+    /// A store keeps a record to be handled later: its offset may be committed from now on, and it has to end well all the
+    /// same.
+    pub fn stored(&self, place: Place) {
+        self.with(|inner| {
+            inner.fold(&format!("stored {place:?}"));
+            inner.stored += 1;
+            inner.notes.push(Note::Stored { place });
+        });
+    }
+
+    /// Records that a store was given, each time.
+    pub fn stored_records(&self) -> usize {
+        self.with(|inner| inner.stored)
     }
 
     /// A handler was dropped before it returned, by a process that lives.

@@ -135,8 +135,15 @@ fn disorder(notes: &[Note], log: &[Logged], first_end: &BTreeMap<Place, usize>) 
     found
 }
 
-/// A commit may pass only records that had ended well by then.
+/// A commit may pass only records that had ended well by then, or that a store keeps.
 fn early_commits(notes: &[Note], log: &[Logged], first_end: &BTreeMap<Place, usize>) -> Vec<Violation> {
+    let mut first_end = first_end.clone();
+    for (at, note) in notes.iter().enumerate() {
+        if let Note::Stored { place } = note {
+            let first = first_end.entry(*place).or_insert(at);
+            *first = at.min(*first);
+        }
+    }
     let mut found = Vec::new();
     for (at, note) in notes.iter().enumerate() {
         let Note::Committed { partition, offset, by } = note else { continue };
@@ -279,6 +286,20 @@ mod tests {
         let log = log(&[(0, "a", "v-1")]);
         assert!(matches!(early.verdict(&log)[..], [Violation::CommittedUnfinished { unfinished: 0, .. }]));
         assert_eq!((late.verdict(&log), late.done()), (vec![], 1));
+    }
+
+    #[test]
+    fn a_record_that_a_store_keeps_may_be_committed_and_must_still_end_well() {
+        let log = log(&[(0, "a", "s-0"), (1, "b", "s-1")]);
+        let history = History::default();
+        history.stored((0, 0));
+        run(&history, "m", 1, "b");
+        history.committed(0, 2, "m");
+        let found = history.verdict(&log);
+        assert_eq!(found, [Violation::Lost { place: (0, 0), key: "a".to_owned() }]);
+        run(&history, "m", 0, "a");
+        assert_eq!(history.verdict(&log), []);
+        assert_eq!(history.stored_records(), 1);
     }
 
     #[test]
