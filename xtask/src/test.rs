@@ -76,6 +76,11 @@ const SUITES: &[Suite] = &[
     },
 ];
 
+/// Whether there is a suite of this name.
+pub(crate) fn has_suite(name: &str) -> bool {
+    SUITES.iter().any(|suite| suite.name == name)
+}
+
 /// `cargo xtask test [--suite NAME]... [--full] [--list]`
 pub(crate) fn command(mut args: Args) -> Outcome {
     let full = args.flag("--full");

@@ -5,7 +5,7 @@ use std::fs;
 use crate::run;
 
 /// Pages that name tests, each as `path::name` between backticks.
-const PAGES: &[&str] = &["docs/rules.md"];
+const PAGES: &[&str] = &["docs/rules.md", "docs/guarantees.md"];
 
 pub(super) fn check() -> Result<(), String> {
     let mut problems = Vec::new();
@@ -25,6 +25,8 @@ pub(super) fn check() -> Result<(), String> {
                 Ok(_) => {}
             }
         }
+        let unknown = named_suites(&text).filter(|suite| !crate::test::has_suite(suite));
+        problems.extend(unknown.map(|suite| format!("{page} names the suite {suite}, which there is not")));
         problems.extend(untested_rows(&text).iter().map(|row| format!("{page}: no test is named in: {row}")));
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
@@ -38,6 +40,11 @@ fn named_tests(page: &str) -> Vec<(&str, &str)> {
         .filter_map(|code| code.split_once("::"))
         .filter(|(file, _)| file.contains('/'))
         .collect()
+}
+
+/// What is written as `--suite name`.
+fn named_suites(page: &str) -> impl Iterator<Item = &str> {
+    page.split('`').skip(1).step_by(2).filter_map(|code| code.strip_prefix("--suite "))
 }
 
 /// Rows of a table that name no test, headings apart.
@@ -73,5 +80,6 @@ mod tests {
         let page = "| rule | test |\n|---|---|\n| one `x` | `a/b.rs::c`, `d/e.cs::F` |\n| two | soon |\n";
         assert_eq!(named_tests(page), [("a/b.rs", "c"), ("d/e.cs", "F")]);
         assert_eq!(untested_rows(page), ["| two | soon |"]);
+        assert_eq!(named_suites("see `--suite a-b` and `--suite c`").collect::<Vec<_>>(), ["a-b", "c"]);
     }
 }
