@@ -77,7 +77,6 @@ mod handler;
 mod hosted;
 mod insight;
 mod json;
-#[cfg_attr(not(test), allow(dead_code, reason = "deferral reads through it"))]
 mod loader;
 mod message;
 mod mock;

@@ -10,6 +10,7 @@ use crate::context::Attempt;
 use crate::durable::settle::{self, Effects};
 use crate::handler::Handler;
 use crate::hosted::Worker;
+use crate::partition::keys::Keyed;
 use crate::partition::window::Ending;
 use crate::pipeline::verdict::Verdict;
 use crate::pipeline::{Fate, Pipeline, process};
@@ -61,6 +62,10 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
             pipeline.counters.handler_time.record(now.saturating_duration_since(since));
         }
         let ticket = admitted.event.ticket();
+        if let Some(monopoly) = &pipeline.monopoly {
+            let key = || partition.key_name(admitted.event.key());
+            monopoly.ran(key, now.saturating_duration_since(since), now);
+        }
         ran = Some(Ran { grant, until: now });
         match (verdict, &pipeline.failure_topic) {
             (Verdict::Done, _) => {
@@ -69,6 +74,12 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
             }
             (Verdict::GiveUp, _) => {
                 settle::end(&gate, partition, admitted, Effects::Failed, &mut scratch, &mut ran).await;
+            }
+            (Verdict::Defer, _) => {
+                let tried = admitted.event.deferred().map_or(0, |tried| tried.saturating_add(1));
+                let effects = Effects::Deferred(pipeline.deferral.wait(tried, pipeline.rng.unit()));
+                pipeline.counters.deferred.one();
+                settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
             }
             (Verdict::Route, Some(topic)) => {
                 routes::write(&pipeline, topic, &gate, partition, admitted, failure);

@@ -8,6 +8,8 @@ use prosody_wire::produce::ProducerConfig;
 use super::options::{Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
+use crate::pipeline::defer::Deferral;
+use crate::pipeline::monopoly;
 use crate::probes::Place;
 use crate::schedule::fair::Policy;
 
@@ -17,6 +19,8 @@ const MAX_TOPIC_NAME: usize = 249;
 const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
 /// Longer would let a broker hold a fetch past our request timeout.
 const MAX_POLL: Duration = Duration::from_secs(10);
+/// Longest window of a share.
+const MAX_WINDOW: Duration = Duration::from_secs(86_400);
 /// Less could not hold one default fetch of a partition.
 const MIN_FETCH_BUFFER: u64 = 1 << 20;
 /// The topic of life-cycle events unless the user says otherwise.
@@ -57,6 +61,12 @@ pub(crate) struct Checked {
     pub(crate) send_timeout: Option<Duration>,
     pub(crate) retry_base: Duration,
     pub(crate) max_retry_delay: Duration,
+    pub(crate) deferral: Deferral,
+    /// Deferral was asked for by name: without a store that is an error.
+    pub(crate) defer_asked: bool,
+    pub(crate) monopoly: Option<monopoly::Limits>,
+    pub(crate) loader_cache: u64,
+    pub(crate) loader_seek_timeout: Duration,
     pub(crate) scheduler: Policy,
     pub(crate) idempotence_cache: usize,
     pub(crate) idempotence_version: String,
@@ -119,6 +129,15 @@ impl Check {
             self.wrong(option, "must be longer than 0");
         } else if value == Duration::MAX {
             self.wrong(option, "cannot be without bound");
+        }
+        value
+    }
+
+    /// More than 0, at most 1; 0.9 by default.
+    fn share(&mut self, option: &str, value: Option<f64>) -> f64 {
+        let value = value.unwrap_or(0.9);
+        if !(value > 0.0 && value <= 1.0) {
+            self.wrong(option, "must be more than 0 and at most 1");
         }
         value
     }
@@ -206,6 +225,34 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     if retry_base > max_retry_delay {
         check.wrong("RetryBase", "must not be longer than MaxRetryDelay (PROSODY_RETRY_MAX_DELAY)");
     }
+    let second = seconds(1);
+    let deferral = Deferral {
+        enabled: options.defer_enabled.unwrap_or(true),
+        base: check.span("DeferBase", options.defer_base, second, second, Duration::MAX),
+        max: check.positive("DeferMaxDelay", options.defer_max_delay, seconds(86_400)),
+        threshold: check.share("DeferFailureThreshold", options.defer_failure_threshold),
+        window: check.span(
+            "DeferFailureWindow",
+            options.defer_failure_window,
+            seconds(300),
+            second,
+            MAX_WINDOW,
+        ),
+        max_retries: options.defer_max_retries.filter(|most| *most != u32::MAX),
+    };
+    if deferral.base > deferral.max {
+        check.wrong("DeferBase", "must not be longer than DeferMaxDelay (PROSODY_DEFER_MAX_DELAY)");
+    }
+    let monopoly = monopoly::Limits {
+        threshold: check.share("MonopolizationThreshold", options.monopolization_threshold),
+        window: check.span(
+            "MonopolizationWindow",
+            options.monopolization_window,
+            seconds(300),
+            second,
+            MAX_WINDOW,
+        ),
+    };
     let scheduler = Policy {
         failure_weight: options.scheduler_failure_weight.unwrap_or(0.3),
         max_wait: check.positive("SchedulerMaxWait", options.scheduler_max_wait, seconds(120)),
@@ -242,6 +289,11 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         send_timeout: Some(send_timeout).filter(|timeout| *timeout != Duration::MAX),
         retry_base,
         max_retry_delay,
+        deferral,
+        defer_asked: options.defer_enabled == Some(true),
+        monopoly: Some(monopoly).filter(|_| options.monopolization_enabled.unwrap_or(true)),
+        loader_cache: options.loader_cache_size.unwrap_or(64 << 20),
+        loader_seek_timeout: check.positive("LoaderSeekTimeout", options.loader_seek_timeout, seconds(30)),
         scheduler,
         idempotence_cache: check.at_least_one("IdempotenceCacheSize", options.idempotence_cache_size, 8_192),
         idempotence_version: version.unwrap_or_else(|| "1".to_owned()),

@@ -65,11 +65,11 @@ fn one_error_lists_every_problem_by_option_and_variable() {
 #[test]
 fn values_that_ask_for_nothing_are_accepted_for_features_that_do_not_exist() {
     for (name, off) in
-        [("ProbePort", "0"), ("ProbePort", "none"), ("DeferEnabled", "false"), ("Log", "debug")]
+        [("ProbePort", "0"), ("ProbePort", "none"), ("AcceptPartitionGrowth", "false"), ("Log", "debug")]
     {
         assert_eq!(problems(with(&[("Mock", "true"), (name, off)])), Vec::<String>::new(), "{name}={off}");
     }
-    assert_eq!(problems(with(&[("Mock", "true"), ("DeferEnabled", "true")])).len(), 1);
+    assert_eq!(problems(with(&[("Mock", "true"), ("AcceptPartitionGrowth", "true")])).len(), 1);
 }
 
 #[test]
@@ -169,6 +169,33 @@ fn security_options_that_do_not_fit_together_are_all_named() {
     assert!(problems(by_code).concat().contains("a token provider has no effect"), "nobody would ask it");
     let text = format!("{:?}", check(with(&[&[("BootstrapServers", "a:1")], &all[..]].concat()), vec![]));
     assert!(text.contains("***") && !text.contains("\"p\""), "{text}");
+}
+
+#[test]
+fn deferral_takes_waits_shares_and_a_number_of_retries() {
+    let deferral = |pairs: &[(&str, &str)]| check(with(&[&[("Mock", "true")], pairs].concat()), vec![]);
+    let checked = deferral(&[]).unwrap();
+    let seconds = Duration::from_secs;
+    assert!(checked.deferral.enabled && !checked.defer_asked && checked.monopoly.is_some());
+    assert_eq!((checked.deferral.base, checked.deferral.max), (seconds(1), seconds(86_400)));
+    assert_eq!((checked.deferral.threshold, checked.deferral.window), (0.9, seconds(300)));
+    assert_eq!((checked.deferral.max_retries, checked.loader_cache), (None, 64 << 20));
+    let given = [("DeferMaxRetries", "3"), ("MonopolizationEnabled", "no"), ("DeferEnabled", "true")];
+    let checked = deferral(&given).unwrap();
+    assert!(checked.deferral.max_retries == Some(3) && checked.monopoly.is_none() && checked.defer_asked);
+    assert_eq!(deferral(&[("DeferMaxRetries", "none")]).unwrap().deferral.max_retries, None);
+    let refused = |pairs: &[(&str, &str)]| -> Vec<String> {
+        deferral(pairs).unwrap_err().problems.into_iter().map(|problem| problem.option).collect()
+    };
+    assert_eq!(refused(&[("DeferBase", "999ms")]), ["DeferBase"]);
+    assert_eq!(refused(&[("DeferBase", "2s"), ("DeferMaxDelay", "1s")]), ["DeferBase"]);
+    for share in ["0", "1.1", "NaN", "-1"] {
+        assert_eq!(refused(&[("DeferFailureThreshold", share)]), ["DeferFailureThreshold"]);
+        assert_eq!(refused(&[("MonopolizationThreshold", share)]), ["MonopolizationThreshold"]);
+    }
+    assert_eq!(refused(&[("DeferFailureWindow", "0s")]), ["DeferFailureWindow"]);
+    assert_eq!(refused(&[("MonopolizationWindow", "0s")]), ["MonopolizationWindow"]);
+    assert_eq!(refused(&[("LoaderSeekTimeout", "0s")]), ["LoaderSeekTimeout"]);
 }
 
 #[test]

@@ -167,6 +167,16 @@ pub struct Options {
     pub max_retries: Option<u32>,
     pub retry_base: Option<Duration>,
     pub max_retry_delay: Option<Duration>,
+    pub defer_enabled: Option<bool>,
+    pub defer_base: Option<Duration>,
+    pub defer_max_delay: Option<Duration>,
+    pub defer_failure_threshold: Option<f64>,
+    pub defer_failure_window: Option<Duration>,
+    /// [`u32::MAX`] is no bound.
+    pub defer_max_retries: Option<u32>,
+    pub monopolization_enabled: Option<bool>,
+    pub monopolization_threshold: Option<f64>,
+    pub monopolization_window: Option<Duration>,
     pub scheduler_failure_weight: Option<f64>,
     pub scheduler_max_wait: Option<Duration>,
     pub scheduler_wait_weight: Option<f64>,
@@ -175,6 +185,8 @@ pub struct Options {
     pub idempotence_ttl: Option<Duration>,
     pub telemetry_enabled: Option<bool>,
     pub telemetry_topic: Option<String>,
+    pub loader_cache_size: Option<u64>,
+    pub loader_seek_timeout: Option<Duration>,
     pub security_protocol: Option<SecurityProtocol>,
     pub sasl_mechanism: Option<SaslMechanism>,
     pub sasl_username: Option<String>,
@@ -245,6 +257,7 @@ impl Options {
             Field::Flag(of) => *of(self) = given.map(flag).transpose()?,
             Field::Count(of) => *of(self) = given.map(count).transpose()?,
             Field::Port(of) => *of(self) = given.map(port).transpose()?,
+            Field::Limit(of) => *of(self) = given.map(limit).transpose()?,
             Field::Number(of) => *of(self) = given.map(number).transpose()?,
             Field::Size(of) => *of(self) = given.map(parse_size).transpose()?,
             Field::Duration(of) => *of(self) = given.map(parse_duration).transpose()?,
@@ -273,8 +286,8 @@ impl Options {
                 Field::Mechanism(of) => fill(of, &mut self, &mut fallback),
                 Field::List(of) => fill(of, &mut self, &mut fallback),
                 Field::Flag(of) => fill(of, &mut self, &mut fallback),
-                Field::Count(of) => fill(of, &mut self, &mut fallback),
                 Field::Port(of) => fill(of, &mut self, &mut fallback),
+                Field::Count(of) | Field::Limit(of) => fill(of, &mut self, &mut fallback),
                 Field::Number(of) => fill(of, &mut self, &mut fallback),
                 Field::Size(of) => fill(of, &mut self, &mut fallback),
                 Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
@@ -371,6 +384,10 @@ fn port(text: &str) -> Result<u16, String> {
         return Ok(0);
     }
     text.parse().map_err(|_| format!("`{text}` is neither a port from 0 to 65535 nor `none`"))
+}
+
+fn limit(text: &str) -> Result<u32, String> {
+    if text.eq_ignore_ascii_case("none") { Ok(u32::MAX) } else { count(text) }
 }
 
 fn number(text: &str) -> Result<f64, String> {

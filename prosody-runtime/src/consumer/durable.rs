@@ -59,6 +59,8 @@ pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition) -> Option<A
         idempotence_version: config.idempotence_version.clone(),
         idempotence_ttl: config.idempotence_ttl,
         cache: CACHE,
+        loader: inner.loader.clone(),
+        pipeline: Arc::clone(&inner.pipeline),
     };
     let (weak, asked) = (Arc::downgrade(inner), tp.clone());
     let confirm: Confirm = Box::new(move || {

@@ -37,6 +37,7 @@ use crate::insight::Counters;
 use crate::insight::beats::{BEAT, Beats, Loop};
 use crate::insight::reading::{Load, Reading, samples};
 use crate::insight::status::PartitionStatus;
+use crate::loader::Loader;
 use crate::partition::held::Held;
 use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
@@ -85,6 +86,7 @@ struct Inner {
     commits: Commits,
     beats: Arc<Beats>,
     number: u64,
+    loader: Loader,
     store: Option<Arc<dyn KeyStore>>,
 }
 

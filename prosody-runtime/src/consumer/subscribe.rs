@@ -16,12 +16,16 @@ use tokio::sync::Notify;
 use super::assign::Assignments;
 use super::commit::Commits;
 use super::{Inner, Lasting, Subscription, run};
+use crate::config::Mode;
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::insight::beats::Beats;
+use crate::loader::{Loader, LoaderConfig};
 use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
+use crate::pipeline::defer::FailureRate;
 use crate::pipeline::filter::Filter;
+use crate::pipeline::monopoly::Monopoly;
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::verdict::Steps;
 use crate::probes;
@@ -43,6 +47,13 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
             "subscribing needs GroupId (PROSODY_GROUP_ID) and SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS)",
         ));
     };
+    if config.defer_asked && lasting.store.is_none() {
+        return Err(Error::new(
+            ErrorKind::Unconfigured,
+            "subscribing: DeferEnabled (PROSODY_DEFER_ENABLED) needs a store for what is set aside \
+             (PROSODY_CASSANDRA_NODES), or mock mode; leave it unset to retry in place",
+        ));
+    }
     look_up(lasting, lasting.doors.clock.now() + config.subscribe_timeout).await?;
     let asked = Arc::new(OnceLock::new());
     let probes = match config.probes {
@@ -51,12 +62,23 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     };
 
     let doors = lasting.doors.clone();
-    let rng = doors.rng.fork();
+    let (rng, now) = (doors.rng.fork(), doors.clock.now());
     let key_seed = rng.next_u64();
     let pipeline = Arc::new(Pipeline {
         filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
         dedup: Arc::clone(&lasting.dedup),
-        steps: Steps::of(config.mode, config.max_retries, config.failure_topic.is_some()),
+        steps: Steps::of(
+            config.mode,
+            config.max_retries,
+            config.deferral.max_retries,
+            config.failure_topic.is_some(),
+        ),
+        deferral: config.deferral,
+        failure_rate: Mutex::new(FailureRate::new(&config.deferral, now)),
+        monopoly: config
+            .monopoly
+            .filter(|_| config.mode == Mode::Pipeline)
+            .map(|limits| Monopoly::new(limits, now)),
         failure_topic: config.failure_topic.as_ref().map(|name| failure_topic(lasting, name, &group_id)),
         backoff: Backoff { base: config.retry_base, max: config.max_retry_delay },
         timeout: config.timeout,
@@ -86,6 +108,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         commits: Commits::new(group.committer()),
         beats: Arc::new(Beats::new(doors.clock.now())),
         number: lasting.number,
+        loader: loader(lasting),
         store: lasting.store.clone(),
         doors,
     });
@@ -111,6 +134,16 @@ fn failure_topic(lasting: &Lasting, name: &Topic, group_id: &Arc<str>) -> Arc<Fa
         producer: Producer::new(&lasting.wire, config.producer()),
         spawner: lasting.doors.spawner.clone(),
     })
+}
+
+fn loader(lasting: &Lasting) -> Loader {
+    let config = &lasting.config;
+    let bounds = LoaderConfig {
+        cache_bytes: usize::try_from(config.loader_cache).unwrap_or(usize::MAX),
+        seek_timeout: config.loader_seek_timeout,
+        isolation: config.isolation.into(),
+    };
+    Loader::new(&lasting.wire, lasting.doors.clone(), bounds, Arc::clone(&lasting.counters))
 }
 
 fn group_config(lasting: &Lasting, group_id: &str) -> GroupConfig {

@@ -14,8 +14,10 @@
 //! |---|---|
 //! | `images.rs` | which keys' records are in memory? |
 //! | `load.rs` | how does an event get the record of its key before it starts? |
+//! | `deferred.rs` | how is an event set aside, and how does it come back? |
 //! | `settle.rs` | how do the effects of an event become durable? |
 
+pub(crate) mod deferred;
 mod images;
 pub(crate) mod load;
 pub(crate) mod settle;
@@ -31,11 +33,13 @@ use prosody_base::{Doors, sabotaged};
 use prosody_state::{
     KeyImage, KeyStore, Last, MAX_KEY_BYTES, SegmentId, SegmentRow, StoreError, StoreFuture, Time, Writer,
 };
-use prosody_wire::TopicPartition;
+use prosody_wire::{TopicId, TopicPartition};
 use tracing::warn;
 
 use crate::insight::Counters;
+use crate::loader::{Loader, Place};
 use crate::partition::record::Record;
+use crate::pipeline::Pipeline;
 use crate::pipeline::retry::Backoff;
 use crate::timers::{Timers, TimersConfig, TimersHealth};
 
@@ -61,6 +65,9 @@ pub(crate) struct Owned {
     pub(crate) idempotence_ttl: Duration,
     /// Bytes of images in memory.
     pub(crate) cache: usize,
+    /// Reads what was set aside.
+    pub(crate) loader: Loader,
+    pub(crate) pipeline: Arc<Pipeline>,
 }
 
 /// The durable side of one partition during one assignment.
@@ -82,6 +89,9 @@ pub(crate) struct Durable {
     trouble: Mutex<Option<String>>,
     /// The record that is not there.
     nothing: Arc<KeyImage>,
+    loader: Loader,
+    place: Place,
+    pipeline: Arc<Pipeline>,
     confirm: Confirm,
 }
 
@@ -97,6 +107,7 @@ impl Durable {
         let writer = Writer(u128::from(doors.rng.next_u64()) << 64 | u128::from(doors.rng.next_u64()));
         let Owned { segment, row, topic, max_uncommitted, .. } = owned;
         let marked = AtomicBool::new(row.marked);
+        let place = Place { partition: tp.clone(), topic_id: TopicId::known(topic) };
         let timers =
             Timers::new(Arc::clone(&store), &doors, TimersConfig { segment, writer, max_uncommitted, row });
         Arc::new(Durable {
@@ -114,6 +125,9 @@ impl Durable {
             images: Mutex::new(Images::new(owned.cache)),
             trouble: Mutex::default(),
             nothing: Arc::default(),
+            loader: owned.loader,
+            place,
+            pipeline: owned.pipeline,
             confirm,
         })
     }

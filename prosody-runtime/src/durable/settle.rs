@@ -29,18 +29,24 @@ pub(crate) enum Effects {
     Succeeded(Option<Box<Overlay>>),
     /// It failed and is not tried again: nothing it asked for counts.
     Failed,
+    /// It is set aside for this long: nothing it asked for counts.
+    Deferred(Duration),
 }
 
 /// What is left to write of an event that is done.
-struct Plan {
-    batch: KeyBatch,
-    timer: Option<(Box<DueTimer>, TimerEnd)>,
-    failed: bool,
+pub(super) struct Plan {
+    pub(super) batch: KeyBatch,
+    pub(super) timer: Option<(Box<DueTimer>, TimerEnd)>,
+    pub(super) failed: bool,
+    /// The next of a queue of deferred events follows.
+    pub(super) goes_on: bool,
 }
 
 /// What became of it.
 enum Settled {
     Done,
+    /// The timer that brought it back brings the next one.
+    GoesOn,
     /// Somebody else wrote the key's record: it has to run again, on this image.
     Again(Arc<KeyImage>),
     Unfinished,
@@ -106,11 +112,16 @@ fn conclude(
     ran: &mut Option<Ran>,
 ) {
     let ending = match settled {
+        // The next of its queue; or the first again, if another owner wrote the record.
+        Settled::GoesOn | Settled::Again(_) if one.event.deferred().is_some() => {
+            one.event = one.event.without_entry();
+            return partition.resume(one);
+        }
         Settled::Again(image) => {
             one.root = Some(image);
             return partition.ready(one);
         }
-        Settled::Done => Ending::Done,
+        Settled::Done | Settled::GoesOn => Ending::Done,
         Settled::Unfinished => Ending::Unfinished,
     };
     partition.finish(one.slot, one.event.ticket(), ending, scratch, ran);
@@ -123,7 +134,7 @@ async fn settle(durable: &Durable, key: &Bytes, mut image: Arc<KeyImage>, mut pl
                 if let Some((due, end)) = plan.timer {
                     durable.timers.ended(&due, end);
                 }
-                return Settled::Done;
+                return if plan.goes_on { Settled::GoesOn } else { Settled::Done };
             }
             Ok(Some(found)) => found,
             Err(Late) => return Settled::Unfinished,
@@ -151,17 +162,25 @@ struct Late;
 
 impl Durable {
     fn plan(&self, event: &Event, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
-        match &event.what {
-            What::Message(_, record) => {
-                let Effects::Succeeded(Some(overlay)) = effects else { return None };
+        match (&event.what, effects) {
+            (What::Message(..), Effects::Deferred(wait)) => self.plan_defer(event, image, wait),
+            (What::Timer(due), Effects::Deferred(wait)) if image.holds(due.id, due.nonce) => {
+                self.plan_defer(event, image, wait)
+            }
+            (What::Message(_, record), Effects::Succeeded(Some(overlay))) => {
                 let mut batch = overlay.into_batch(|| self.doors.rng.next_u64());
                 if batch.is_empty() {
                     return None;
                 }
                 batch.last = Some(self.last(record));
-                Some(Plan { batch, timer: None, failed: false })
+                Some(Plan { batch, timer: None, failed: false, goes_on: false })
             }
-            What::Timer(due) => self.plan_timer(due.clone(), image, effects),
+            (What::Message(..), _) => None,
+            (What::Timer(due), effects) => self.plan_timer(due.clone(), image, effects),
+            (What::Retry(retry), effects) => match self.plan_retry(retry, image, effects) {
+                Some(plan) => Some(plan),
+                None => self.plan_timer(retry.due.clone(), image, Effects::Failed),
+            },
         }
     }
 
@@ -177,6 +196,7 @@ impl Durable {
                 batch: KeyBatch::default(),
                 timer: Some((due, TimerEnd::Void)),
                 failed: false,
+                goes_on: false,
             });
         }
         let fresh = || Box::new(Overlay::new(Arc::clone(image), Some(Firing::Pending(due.id))));
@@ -184,9 +204,9 @@ impl Durable {
             Effects::Succeeded(overlay) => {
                 overlay.unwrap_or_else(fresh).into_batch(|| self.doors.rng.next_u64())
             }
-            Effects::Failed => fresh().discard(),
+            Effects::Failed | Effects::Deferred(_) => fresh().discard(),
         };
-        Some(Plan { batch, timer: Some((due, TimerEnd::Fired)), failed })
+        Some(Plan { batch, timer: Some((due, TimerEnd::Fired)), failed, goes_on: false })
     }
 
     /// Writes a batch over `image`, however often that takes. What another owner wrote, if one did.

@@ -84,6 +84,12 @@ counters! {
     assignments,
     /// Partitions lost without notice.
     lost_partitions,
+    /// Events that were set aside: failed, or behind one of their key that was.
+    deferred,
+    /// Deferred messages that were passed over because Kafka has them no more.
+    deferred_gone,
+    /// Attempts refused because their key took nearly all the time.
+    monopolies,
     /// Records that were set aside, needed again and still in memory.
     reload_hits,
     /// Records that were set aside and read from Kafka again.

@@ -88,6 +88,9 @@ pub(crate) fn samples(
         failed_commits,
         assignments,
         lost_partitions,
+        deferred,
+        deferred_gone,
+        monopolies,
         reload_hits,
         reloads,
         reloads_gone,
@@ -124,6 +127,9 @@ pub(crate) fn samples(
     push(&table::TOMBSTONES, &[], whole(tombstones));
     push(&table::FAILURE_WRITES, &["ok"], whole(routed));
     push(&table::FAILURE_WRITES, &["failed"], whole(failed_routes));
+    push(&table::DEFERRED, &[], whole(deferred));
+    push(&table::DEFERRED_GONE, &[], whole(deferred_gone));
+    push(&table::MONOPOLIES, &[], whole(monopolies));
     push(&table::RELOADS, &["memory"], whole(reload_hits));
     push(&table::RELOADS, &["kafka"], whole(reloads));
     push(&table::RELOADS, &["gone"], whole(reloads_gone));

@@ -87,6 +87,15 @@ metrics! {
     FAILURE_WRITES = Counter "prosody_failure_topic_writes_total" in "records" by ["result"],
         "Writes to the failure topic: `ok`, or `failed` and tried again.",
         "any rate of `ok` (somebody must look at them); `failed` for minutes (keys wait)";
+    DEFERRED = Counter "prosody_deferred_total" in "events" by [],
+        "Events that were set aside, each time: their handler failed, or an event of their key before them is set aside.",
+        "a lasting rate";
+    DEFERRED_GONE = Counter "prosody_deferred_gone_total" in "messages" by [],
+        "Deferred messages that were passed over because Kafka has them no more. A warning says which.",
+        "any: retention is shorter than the wait";
+    MONOPOLIES = Counter "prosody_monopolies_total" in "attempts" by [],
+        "Attempts refused because their key took more than `MonopolizationThreshold` of the execution time.",
+        "any";
     RELOADS = Counter "prosody_reloads_total" in "records" by ["result"],
         "Records that were set aside and needed again: from `memory`, from `kafka`, `gone` (no longer in Kafka) or `failed` (not read within `LoaderSeekTimeout`; tried again).",
         "any `gone`: retention is shorter than what waits; a lasting rate of `failed`";

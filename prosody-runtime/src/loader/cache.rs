@@ -66,6 +66,7 @@ impl Cache {
     }
 
     /// Bytes kept now, the bookkeeping included.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -180,6 +180,7 @@ impl<W> Plan<W> {
     }
 
     /// Offsets that are waited for.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.lines.values().map(|line| line.asked.len()).sum()
     }

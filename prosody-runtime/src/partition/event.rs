@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use prosody_state::TimerKind;
+use prosody_state::{Time, TimerKind};
 
 use super::keys::Keyed;
 use super::offsets::Ticket;
@@ -29,6 +29,38 @@ pub(crate) enum What {
     Message(Ticket, Record),
     /// A timer. It has no offset: what says that it is done is the key record.
     Timer(Box<DueTimer>),
+    /// The first of a key's deferred events, with the timer that brings it back.
+    Retry(Box<Retry>),
+}
+
+/// A deferred event that is tried again.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    pub(crate) due: Box<DueTimer>,
+    /// Its number in its queue.
+    pub(crate) number: u64,
+    /// How often it was tried again before.
+    pub(crate) retries: u32,
+    pub(crate) entry: Entry,
+}
+
+/// What was deferred.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Message(Record),
+    Timer(Time),
+    /// A message at this offset that is not to run any more, and why.
+    Gone(i64, String),
+    /// A message at this offset that could not be read, and why.
+    Unread(i64, String),
+}
+
+/// What a handler is called for.
+pub(crate) enum Subject<'a> {
+    Message(&'a Record),
+    Timer(Time),
+    /// A record that is not here.
+    Nothing,
 }
 
 /// Which event of a partition, for people.
@@ -53,6 +85,41 @@ impl Event {
         match &self.what {
             What::Message(_, record) => Position::Offset(record.offset),
             What::Timer(due) => Position::Due(due.id.time.seconds()),
+            What::Retry(retry) => match &retry.entry {
+                Entry::Message(record) => Position::Offset(record.offset),
+                Entry::Gone(offset, _) | Entry::Unread(offset, _) => Position::Offset(*offset),
+                Entry::Timer(time) => Position::Due(time.seconds()),
+            },
+        }
+    }
+
+    /// What a handler is called for.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        match &self.what {
+            What::Message(_, record) => Subject::Message(record),
+            What::Timer(due) => Subject::Timer(due.id.time),
+            What::Retry(retry) => match &retry.entry {
+                Entry::Message(record) => Subject::Message(record),
+                Entry::Timer(time) => Subject::Timer(*time),
+                Entry::Gone(..) | Entry::Unread(..) => Subject::Nothing,
+            },
+        }
+    }
+
+    /// How often it was tried again before, when it was deferred.
+    pub(crate) fn deferred(&self) -> Option<u32> {
+        match &self.what {
+            What::Retry(retry) => Some(retry.retries),
+            What::Message(..) | What::Timer(_) => None,
+        }
+    }
+
+    /// The timer that brought it, if one did.
+    pub(crate) fn due(&self) -> Option<&DueTimer> {
+        match &self.what {
+            What::Message(..) => None,
+            What::Timer(due) => Some(due),
+            What::Retry(retry) => Some(&retry.due),
         }
     }
 
@@ -60,13 +127,21 @@ impl Event {
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match &self.what {
             What::Message(ticket, _) => Some(*ticket),
-            What::Timer(_) => None,
+            What::Timer(_) | What::Retry(_) => None,
         }
     }
 
     /// Whether it brings a deferred event back.
     pub(crate) fn is_retry(&self) -> bool {
-        matches!(&self.what, What::Timer(due) if due.id.kind != TimerKind::Application)
+        self.due().is_some_and(|due| due.id.kind != TimerKind::Application)
+    }
+
+    /// The timer alone of a deferred event; any other as it is.
+    pub(crate) fn without_entry(self) -> Event {
+        match self.what {
+            What::Retry(retry) => Event { what: What::Timer(retry.due), failures: 0, old: self.old },
+            what => Event { what, ..self },
+        }
     }
 
     /// Lets go of the batch it was read from.
@@ -82,12 +157,14 @@ impl Keyed for Event {
         match &self.what {
             What::Message(_, record) => record.key(),
             What::Timer(due) => &due.key,
+            What::Retry(retry) => &retry.due.key,
         }
     }
     fn shared_key(&self) -> Bytes {
         match &self.what {
             What::Message(_, record) => record.shared_key(),
             What::Timer(due) => due.key.clone(),
+            What::Retry(retry) => retry.due.key.clone(),
         }
     }
     fn is_message(&self) -> bool {
@@ -96,9 +173,9 @@ impl Keyed for Event {
 }
 
 /// What a handler sees of a timer.
-pub(crate) fn timer_of(due: &DueTimer) -> Timer {
-    let time = UNIX_EPOCH + Duration::from_secs(u64::from(due.id.time.seconds()));
-    Timer { key: String::from_utf8_lossy(&due.key).into_owned(), time }
+pub(crate) fn timer_of(key: &[u8], time: Time) -> Timer {
+    let time = UNIX_EPOCH + Duration::from_secs(u64::from(time.seconds()));
+    Timer { key: String::from_utf8_lossy(key).into_owned(), time }
 }
 
 impl fmt::Display for Position {

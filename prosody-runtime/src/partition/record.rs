@@ -86,6 +86,17 @@ impl Record {
         self.payload.as_ref().map(|range| crate::message::slice(&self.data, range))
     }
 
+    /// The same in memory of its own, as the loader keeps records.
+    pub(crate) fn kept(&self) -> prosody_wire::batch::Record {
+        let headers = (crate::message::slice(&self.data, &self.headers), self.header_count);
+        prosody_wire::batch::Record::of_parts(
+            (self.offset, self.timestamp),
+            self.written_key(),
+            self.payload(),
+            headers,
+        )
+    }
+
     /// Lets go of the batch: a record that waits long must not keep a thousand others in memory.
     pub(crate) fn copy_out(&mut self) {
         if !self.copied {

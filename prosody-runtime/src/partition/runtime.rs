@@ -194,6 +194,21 @@ impl Partition {
         }
     }
 
+    /// An event that is out goes on with what the record of its key says next; it ends when the partition is being given
+    /// up.
+    pub(crate) fn resume(self: &Arc<Self>, one: Admitted) {
+        let (slot, ticket) = (one.slot, one.event.ticket());
+        let mut admitted = vec![one];
+        let wake = {
+            let core = self.lock();
+            (core.window.phase() == Phase::Running).then(|| self.hand_out(&mut admitted))
+        };
+        match wake {
+            Some(wake) => self.shared.gate.wake(wake),
+            None => self.finish(slot, ticket, Ending::Unfinished, &mut Vec::new(), &mut None),
+        }
+    }
+
     /// An event has ended. `scratch` is the worker's, empty before and after. `ran` is what it took; see
     /// [`Gate::push_from_worker`].
     pub(crate) fn finish(

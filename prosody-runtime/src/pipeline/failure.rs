@@ -4,7 +4,8 @@
 use prosody_wire::TopicPartition;
 
 use super::filter::SOURCE_SYSTEM;
-use crate::partition::event::{Event, What};
+use crate::partition::event::{Event, Subject};
+use crate::partition::keys::Keyed;
 
 /// Why an event goes to the failure topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,17 +40,18 @@ impl<'a> Routed<'a> {
         event: &'a Event,
         failure: &Failure,
     ) -> Routed<'a> {
-        let (kind, offset, time, body) = match &event.what {
-            What::Message(_, record) => {
+        let (kind, offset, time, body) = match event.subject() {
+            Subject::Message(record) => {
                 let kind = if failure.poison { "poison" } else { "message" };
                 (kind, Some(record.offset), record.timestamp, None)
             }
-            What::Timer(due) => {
-                let millis = due.id.time.unix_millis();
-                let (key, time) = (String::from_utf8_lossy(&due.key), rfc3339(millis));
+            Subject::Timer(time) => {
+                let millis = time.unix_millis();
+                let (key, time) = (String::from_utf8_lossy(event.key()), rfc3339(millis));
                 let body = format!(r#"{{"key":{},"time":"{time}"}}"#, quoted(&key));
                 ("timer", None, millis, Some(body.into_bytes()))
             }
+            Subject::Nothing => ("message", None, 0, None),
         };
         let mut notes = vec![
             (SOURCE_SYSTEM, source_system.to_owned()),
@@ -68,16 +70,16 @@ impl<'a> Routed<'a> {
     }
 
     pub(crate) fn key(&self) -> Option<&[u8]> {
-        match &self.event.what {
-            What::Message(_, record) => record.written_key(),
-            What::Timer(due) => Some(&due.key),
+        match self.event.subject() {
+            Subject::Message(record) => record.written_key(),
+            Subject::Timer(_) | Subject::Nothing => Some(self.event.key()),
         }
     }
 
     pub(crate) fn value(&self) -> Option<&[u8]> {
-        match &self.event.what {
-            What::Message(_, record) => record.payload(),
-            What::Timer(_) => self.body.as_deref(),
+        match self.event.subject() {
+            Subject::Message(record) => record.payload(),
+            Subject::Timer(_) | Subject::Nothing => self.body.as_deref(),
         }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Routed<'a> {
     /// again the last header of a name is the newest.
     pub(crate) fn headers(&self) -> Vec<Header<'_>> {
         let mut headers = Vec::new();
-        if let What::Message(_, record) = &self.event.what {
+        if let Subject::Message(record) = self.event.subject() {
             let kept = record.headers().filter(|header| header.key != SOURCE_SYSTEM.as_bytes());
             headers.extend(kept.map(|header| (header.key, header.value)));
         }

@@ -4,33 +4,38 @@
 //! |---|---|
 //! | `filter.rs` | which records are no business of the handler? |
 //! | `dedup.rs` | was a message of this key and id processed before? |
+//! | `monopoly.rs` | does one key take all the time? |
 //! | `attempt.rs` | how does one attempt at a handler run and end? |
 //! | `verdict.rs` | what becomes of an event after an attempt, in which mode? |
+//! | `defer.rs` | may a failed event be set aside, and for how long? |
 //! | `failure.rs` | what does a record of the failure topic look like? |
 //! | `retry.rs` | how long does a failed event wait? |
 
 pub(crate) mod attempt;
 pub(crate) mod dedup;
+pub(crate) mod defer;
 pub(crate) mod failure;
 pub(crate) mod filter;
+pub(crate) mod monopoly;
 pub(crate) mod retry;
 pub(crate) mod verdict;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Clock, Rng, sabotaged};
-use prosody_state::Firing;
+use prosody_state::{Firing, KeyImage, MAX_KEY_BYTES, TimerKind};
 use prosody_wire::TopicPartition;
 use prosody_wire::batch::RecordView;
 use tracing::{error, warn};
 
 use crate::context::{Attempt, Context};
+use crate::durable::deferred::queue_of;
 use crate::handler::{ErrorClass, Handler, HandlerError};
 use crate::insight::Counters;
 use crate::json;
-use crate::partition::event::{Event, Position, What, timer_of};
+use crate::partition::event::{Entry, Event, Position, Subject, What, timer_of};
 use crate::partition::keys::Keyed;
 use crate::partition::record::Record;
 use crate::partition::runtime::Partition;
@@ -41,8 +46,10 @@ use crate::telemetry::Telemetry;
 
 use attempt::Outcome;
 use dedup::{Dedup, Fingerprint};
+use defer::{Deferral, FailureRate, MAX_ENTRIES};
 use failure::Failure;
 use filter::{Filter, Poison, Skip};
+use monopoly::Monopoly;
 use retry::Backoff;
 use verdict::{End, Facts, Steps, Verdict};
 
@@ -52,6 +59,10 @@ pub(crate) struct Pipeline {
     pub(crate) dedup: Arc<Dedup>,
     pub(crate) steps: Steps,
     pub(crate) backoff: Backoff,
+    pub(crate) deferral: Deferral,
+    pub(crate) failure_rate: Mutex<FailureRate>,
+    /// `None`: keys may take all the time.
+    pub(crate) monopoly: Option<Monopoly>,
     pub(crate) failure_topic: Option<Arc<FailureTopic>>,
     pub(crate) timeout: Duration,
     pub(crate) clock: Clock,
@@ -64,6 +75,19 @@ pub(crate) struct Pipeline {
 pub(crate) struct Fate {
     pub(crate) verdict: Verdict,
     pub(crate) failure: Failure,
+}
+
+impl Fate {
+    /// The handler did not run.
+    fn plain(verdict: Verdict) -> Fate {
+        Fate { verdict, failure: Failure::default() }
+    }
+}
+
+impl Pipeline {
+    fn failure_rate(&self) -> std::sync::MutexGuard<'_, FailureRate> {
+        self.failure_rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Before a record enters its key's queue.
@@ -100,43 +124,86 @@ pub(crate) async fn process<H: Handler>(
     let (clock, counters) = (&pipeline.clock, &*pipeline.counters);
     // 1. Nothing starts once the partition is being given up.
     if !is_running() && !sabotaged("drain-starts-nothing") {
-        return Fate { verdict: Verdict::Unfinished, failure: Failure::default() };
+        return Fate::plain(Verdict::Unfinished);
+    }
+    // 2. A deferred message that cannot be had any more is passed over; one that could not be read comes back later.
+    if let What::Retry(retry) = &event.what {
+        match (&retry.entry, partition.durable()) {
+            (Entry::Gone(offset, why), Some(durable)) => {
+                durable.tell_gone(event.key(), *offset, why);
+                return Fate::plain(Verdict::Done);
+            }
+            (Entry::Unread(_, why), _) => {
+                warn!(partition = %tp, "a deferred message waits again: {why}");
+                return Fate::plain(Verdict::Defer);
+            }
+            _ => {}
+        }
     }
     let mut fingerprint = None;
-    if let What::Message(_, record) = &event.what {
-        // 2. A record that is no message goes past the handler.
+    if let Subject::Message(record) = event.subject() {
+        // 3. A record that is no message goes past the handler.
         if let Some(poison) = record.poison {
-            let facts = Facts { end: End::Poison, attempts: 0, running: true };
+            let facts =
+                Facts { end: End::Poison, attempts: 0, running: true, may_defer: false, deferred: None };
             return judge(pipeline, tp, event, facts, poison.why().to_owned());
         }
-        // 3. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both
+        // 4. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both
         // pass.
         fingerprint = self::fingerprint(pipeline, tp, record);
         if fingerprint.is_some_and(|print| pipeline.dedup.seen(print, clock.now())) {
             counters.duplicates.one();
-            return Fate { verdict: Verdict::Done, failure: Failure::default() };
+            return Fate::plain(Verdict::Done);
         }
     }
-    // 4. What the key's record says is done, or is there no more, does not run.
+    // 5. What the key's record says is done, or is there no more, does not run; nor does what stands behind deferred events.
     if let (Some(durable), Some(root)) = (partition.durable(), root) {
         match &event.what {
             What::Message(_, record) if durable.is_done(root, record) => {
                 counters.skipped_done.one();
-                remember(pipeline, tp, record);
-                return Fate { verdict: Verdict::Done, failure: Failure::default() };
+                // It may be one of the deferred ones, which have yet to run: remembered, they would be duplicates.
+                if root.messages.count == 0 || sabotaged("defer-forgets") {
+                    remember(pipeline, tp, record);
+                }
+                return Fate::plain(Verdict::Done);
             }
             What::Timer(due) if !root.holds(due.id, due.nonce) && !sabotaged("timer-live") => {
-                return Fate { verdict: Verdict::Done, failure: Failure::default() };
+                return Fate::plain(Verdict::Done);
             }
-            What::Message(..) => attempt.open(root, None, event.key()),
-            What::Timer(due) => attempt.open(root, Some(Firing::Pending(due.id)), event.key()),
+            // A queue that was emptied by others: only its timer is left.
+            What::Timer(due) if due.id.kind != TimerKind::Application => return Fate::plain(Verdict::Done),
+            _ => {}
         }
+        if let Some(entries) = held_back(event, root) {
+            if entries < MAX_ENTRIES {
+                return Fate::plain(Verdict::Defer);
+            }
+            let wait = pipeline.backoff.wait(event.failures.saturating_add(1), pipeline.rng.unit());
+            return Fate::plain(Verdict::Retry(wait));
+        }
+        let firing = match &event.what {
+            What::Timer(due) => Some(Firing::Pending(due.id)),
+            What::Retry(retry) if matches!(retry.entry, Entry::Timer(_)) => {
+                Some(Firing::Deferred(retry.number))
+            }
+            What::Message(..) | What::Retry(_) => None,
+        };
+        attempt.open(root, firing, event.key());
     }
-    // 5. The handler, with its timeout and its cancellation.
+    // 6. A key that takes nearly all the time gives it to others.
+    if let Some(monopoly) = &pipeline.monopoly
+        && monopoly.is_exceeded(|| partition.key_name(event.key()), clock.now())
+    {
+        counters.monopolies.one();
+        let why = "its key took more than MonopolizationThreshold of the execution time".to_owned();
+        let facts = facts(pipeline, partition, event, End::Transient);
+        return judge(pipeline, tp, event, facts, why);
+    }
+    // 7. The handler, with its timeout and its cancellation.
     let told = pipeline.telemetry.as_ref().map(|telemetry| (telemetry, telemetry.dispatched(tp, event)));
     let context = Context::new(Arc::clone(attempt));
-    let outcome = match &event.what {
-        What::Message(_, record) => {
+    let outcome = match event.subject() {
+        Subject::Message(record) => {
             let message = record.message(&tp.topic, tp.partition);
             if message.is_tombstone() {
                 attempt::run(|| handler.on_tombstone(context, message), attempt, gate, clock, counters).await
@@ -144,25 +211,66 @@ pub(crate) async fn process<H: Handler>(
                 attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
             }
         }
-        What::Timer(due) => {
-            let timer = timer_of(due);
+        Subject::Timer(time) => {
+            let timer = timer_of(event.key(), time);
             attempt::run(|| handler.on_timer(context, timer), attempt, gate, clock, counters).await
         }
+        Subject::Nothing => Outcome::Abandoned,
     };
-    // 6. What its end means: the steps of the mode.
+    // 8. What its end means: the steps of the mode.
     let (end, why) = end_of(counters, event, outcome, attempt);
     if let Some((telemetry, subject)) = told {
         telemetry.ended(subject, end, &why);
     }
-    let facts = Facts { end, attempts: event.failures.saturating_add(1), running: is_running() };
+    if partition.durable().is_some() && event.failures == 0 && event.deferred().is_none() && is_running() {
+        note(pipeline, end);
+    }
+    let facts = facts(pipeline, partition, event, end);
     let fate = judge(pipeline, tp, event, facts, why);
-    // 7. A finished message's id is remembered before its key goes on.
+    // 9. A finished message's id is remembered before its key goes on.
     if (fate.verdict.is_final() || sabotaged("dedup-after-done"))
         && let Some(print) = fingerprint
     {
         pipeline.dedup.remember(print, clock.now());
     }
     fate
+}
+
+/// How many deferred events an event has to stand behind; `None`: it is free to run.
+fn held_back(event: &Event, root: &KeyImage) -> Option<u32> {
+    let kind = match &event.what {
+        What::Message(..) => TimerKind::DeferredMessage,
+        What::Timer(_) => TimerKind::DeferredTimer,
+        What::Retry(_) => return None,
+    };
+    let entries = queue_of(root, kind).count;
+    (entries > 0 && !sabotaged("defer-holds-back")).then_some(entries)
+}
+
+/// What the verdict depends on.
+fn facts(pipeline: &Pipeline, partition: &Partition, event: &Event, end: End) -> Facts {
+    let deferred = event.deferred();
+    let before = deferred.map_or(0, |tried| tried.saturating_add(1));
+    // A key that is too long for a record cannot have deferred events.
+    let stored = partition.durable().is_some() && event.key().len() <= MAX_KEY_BYTES;
+    let may_defer = end == End::Transient
+        && stored
+        && pipeline.deferral.enabled
+        && pipeline.failure_rate().allows(pipeline.clock.now());
+    Facts {
+        end,
+        attempts: event.failures.saturating_add(1).saturating_add(before),
+        running: partition.is_running(),
+        may_defer,
+        deferred,
+    }
+}
+
+/// The first run of an event ended. What is refused for good says nothing about an outage.
+fn note(pipeline: &Pipeline, end: End) {
+    if matches!(end, End::Ok | End::Transient | End::Permanent) {
+        pipeline.failure_rate().ended(end == End::Transient, pipeline.clock.now());
+    }
 }
 
 /// Remembers the id of a message that was finished elsewhere than in [`process`].
@@ -176,9 +284,10 @@ pub(crate) fn remember(pipeline: &Pipeline, tp: &TopicPartition, record: &Record
 fn end_of(counters: &Counters, event: &Event, outcome: Outcome, attempt: &Attempt) -> (End, String) {
     let error = match outcome {
         Outcome::Returned(Ok(())) => {
-            match &event.what {
-                What::Message(..) => counters.handled.one(),
-                What::Timer(_) => counters.timers_handled.one(),
+            match event.subject() {
+                Subject::Message(_) => counters.handled.one(),
+                Subject::Timer(_) => counters.timers_handled.one(),
+                Subject::Nothing => {}
             }
             return (End::Ok, String::new());
         }
@@ -190,7 +299,7 @@ fn end_of(counters: &Counters, event: &Event, outcome: Outcome, attempt: &Attemp
             HandlerError::transient(format!("the handler panicked: {text}"))
         }
     };
-    if let What::Message(_, record) = &event.what
+    if let Subject::Message(record) = event.subject()
         && error.is_unreadable()
         && record.payload().is_some_and(|payload| !json::is_valid(payload))
     {
@@ -224,8 +333,8 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, event: &Event, facts: Facts, 
         Position::Due(time) => (None, Some(time)),
     };
     let what = if timer.is_some() { "a timer" } else { "a message" };
-    let key = || match &event.what {
-        What::Message(_, record) if record.written_key().is_none() => "(none)".to_owned(),
+    let key = || match event.subject() {
+        Subject::Message(record) if record.written_key().is_none() => "(none)".to_owned(),
         _ => match std::str::from_utf8(event.key()) {
             Ok(text) => text.to_owned(),
             Err(_) => event.key().escape_ascii().to_string(),
@@ -251,6 +360,10 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, event: &Event, facts: Facts, 
             topic, partition, offset, timer, key = %key(), attempts, error = why,
             retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             "a handler failed; {what} is retried"
+        ),
+        Verdict::Defer => warn!(
+            topic, partition, offset, timer, key = %key(), attempts, error = why,
+            "a handler failed; {what} is set aside and tried again later"
         ),
         Verdict::Done | Verdict::Unfinished | Verdict::LeftBehind => {}
     }

@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use super::gate::Gate;
 use crate::durable::settle::{self, Effects};
-use crate::partition::event::{Event, What};
+use crate::partition::event::{Event, Subject};
 use crate::partition::runtime::Partition;
 use crate::partition::window::{Admitted, Ending};
 use crate::pipeline::failure::{Failure, Routed};
@@ -63,7 +63,7 @@ pub(crate) fn write(
         };
         if written {
             pipeline.counters.routed.one();
-            if let What::Message(_, record) = &one.event.what {
+            if let Subject::Message(record) = one.event.subject() {
                 remember(&pipeline, partition.tp(), record);
             }
             settle::end(&gate, partition, one, Effects::Failed, &mut Vec::new(), &mut None).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prosody_wire::TopicPartition;
 
 use crate::insight::quote::quote;
-use crate::partition::event::{Event, What};
+use crate::partition::event::{Event, Subject as Called};
 use crate::partition::keys::Keyed;
 use crate::pipeline::failure::rfc3339;
 
@@ -59,8 +59,8 @@ pub(crate) struct Told {
 impl Subject {
     pub(crate) fn of(tp: &TopicPartition, event: &Event) -> Subject {
         let (mut trace_parent, mut trace_state) = (None, None);
-        let position = match &event.what {
-            What::Message(_, record) => {
+        let position = match event.subject() {
+            Called::Message(record) => {
                 for header in record.headers() {
                     let text = header.value.and_then(|value| std::str::from_utf8(value).ok());
                     match (header.key, text) {
@@ -75,16 +75,16 @@ impl Subject {
                 }
                 Position::Offset(record.offset)
             }
-            What::Timer(due) => {
-                Position::Timer { seconds: due.id.time.seconds(), deferred: event.is_retry() }
-            }
+            Called::Timer(time) => Position::Timer { seconds: time.seconds(), deferred: event.is_retry() },
+            // Nobody is called for it, so nobody is told.
+            Called::Nothing => Position::Offset(-1),
         };
         Subject {
             topic: Arc::clone(&tp.topic),
             partition: tp.partition,
             position,
             key: String::from_utf8_lossy(event.key()).into_owned(),
-            first: Some(event.failures == 0),
+            first: Some(event.failures == 0 && !event.is_retry()),
             // A state without a parent means nothing (W3C Trace Context 3.3).
             trace_state: trace_state.filter(|_| trace_parent.is_some()),
             trace_parent,

@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+mod deferral;
 mod delivery;
 mod failure_topic;
 mod failures;

@@ -20,6 +20,7 @@ mod sabotage;
 mod sender;
 mod storm;
 mod timers;
+mod vault;
 mod world;
 
 use std::collections::BTreeMap;
@@ -104,7 +105,7 @@ fn play_seeds(name: &str, plan: fn(u64) -> Plan, kinds: &[&'static str]) -> Opti
     let count = all.len();
     let mut struck: BTreeMap<&str, u64> = BTreeMap::new();
     let (mut broken, mut longest) = (Vec::new(), std::time::Duration::ZERO);
-    let (mut buried, mut fired) = (0, 0);
+    let (mut buried, mut fired, mut stored) = (0, 0, 0);
     run_all(all.into_iter(), plan, |report| {
         for (kind, times) in &report.struck {
             *struck.entry(kind).or_default() += times;
@@ -112,6 +113,7 @@ fn play_seeds(name: &str, plan: fn(u64) -> Plan, kinds: &[&'static str]) -> Opti
         longest = longest.max(report.recovery);
         buried += report.buried;
         fired += report.fired;
+        stored += report.stored;
         if !report.violations.is_empty() {
             println!("{report}");
             broken.push(report.seed);
@@ -119,7 +121,7 @@ fn play_seeds(name: &str, plan: fn(u64) -> Plan, kinds: &[&'static str]) -> Opti
     });
     let faults: u64 = struck.values().sum();
     println!(
-        "faults that struck: {struck:?}; {buried} records given up; {fired} timers; longest recovery {longest:?}"
+        "faults that struck: {struck:?}; {buried} records given up, {stored} set aside; {fired} timers; longest recovery {longest:?}"
     );
     println!("{name}: {count} seeds, {faults} faults, {} violations", broken.len());
     broken.sort_unstable();

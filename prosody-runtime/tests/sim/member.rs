@@ -17,6 +17,7 @@ use prosody_testkit::sim::Plan;
 use prosody_wire::PipeConnector;
 
 use crate::timers::{Calls, Stage, Who};
+use crate::vault::Vault;
 
 pub(crate) const GROUP: &str = "sim-group";
 pub(crate) const TOPIC: &str = "sim-topic";
@@ -44,6 +45,8 @@ pub(crate) struct Member {
 pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) history: Arc<History>,
+    /// The store of runs in which events are set aside.
+    pub(crate) vault: Option<Vault>,
     pub(crate) clock: Clock,
     /// Timers and their store.
     pub(crate) stage: Stage,
@@ -142,10 +145,17 @@ impl Work {
 }
 
 impl Scene {
-    pub(crate) fn new(cluster: Cluster, history: Arc<History>, clock: Clock, stage: Stage) -> Arc<Scene> {
+    pub(crate) fn new(
+        cluster: Cluster,
+        history: Arc<History>,
+        vault: Option<Vault>,
+        clock: Clock,
+        stage: Stage,
+    ) -> Arc<Scene> {
         Arc::new(Scene {
             cluster,
             history,
+            vault,
             clock,
             stage,
             evicted: Mutex::default(),
@@ -208,8 +218,11 @@ impl Member {
         let spawner = doors.spawner.separate();
         let doors = Doors { clock: doors.clock.clone(), rng: doors.rng.fork(), spawner: spawner.clone() };
         let role = if plan.gives_up { Role::GivesUp } else { Role::Retries };
-        let store = plan.timers.then(|| scene.stage.store());
-        let client = client(&name, role, protocol(plan), &scene.cluster, &doors, store);
+        let store = match plan.timers {
+            true => Some(scene.stage.store()),
+            false => scene.vault.as_ref().map(|vault| Arc::clone(&vault.store)),
+        };
+        let client = client(&name, role, protocol(plan), &scene.cluster, &doors, (store, !plan.timers));
         let (subscribing, clock, rng) = (client.clone(), doors.clock.clone(), doors.rng.fork());
         let (member, scene, plan) = (name.clone(), Arc::clone(scene), plan.clone());
         let owned = client.assignment();
@@ -281,7 +294,7 @@ pub(crate) fn client(
     protocol: GroupProtocol,
     cluster: &Cluster,
     doors: &Doors,
-    store: Option<Arc<dyn KeyStore>>,
+    (store, defers): (Option<Arc<dyn KeyStore>>, bool),
 ) -> Client {
     let connector = Arc::new(PipeConnector(cluster.network()));
     let mut builder = Client::builder()
@@ -290,6 +303,11 @@ pub(crate) fn client(
         .transport(connector, doors.clone())
         .configure(|options| {
             options.group_protocol = Some(protocol);
+            // Records that were set aside are read again from brokers that may be away.
+            options.defer_enabled = (!defers).then_some(false);
+            options.loader_cache_size = Some(2_000);
+            options.loader_seek_timeout = Some(Duration::from_secs(3));
+            options.defer_max_delay = Some(Duration::from_secs(8));
             options.session_timeout = Some(SESSION);
             options.shutdown_timeout = Some(Duration::from_secs(5));
         });

@@ -34,6 +34,10 @@ const NOTICED: &[(&str, u64)] = &[
     ("transient-is-not-done", 1),
     ("dedup-after-done", 1),
     ("route-acknowledged", 5),
+    ("defer-holds-back", 0),
+    ("defer-forgets", 4),
+    ("defer-keeps-timer", 0),
+    ("defer-unread", 0),
 ];
 
 /// The same in runs with timers.

@@ -72,7 +72,7 @@ impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
         let role = Role::Sends(patience);
-        let shipped = client("sender", role, GroupProtocol::default(), &scene.cluster, &doors, None);
+        let shipped = client("sender", role, GroupProtocol::default(), &scene.cluster, &doors, (None, false));
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

@@ -14,7 +14,7 @@ use prosody_testkit::sim::{KEYS, PARTITIONS, Plan, StoreFault};
 use crate::member::{GROUP, Scene, TOPIC};
 
 /// The cluster's id, which is part of a segment's name.
-const CLUSTER: &str = "prosody-testkit";
+pub(crate) const CLUSTER: &str = "prosody-testkit";
 /// Longest a statement waits that a fault holds up.
 const SLOW_STORE: u64 = 3_000;
 /// Furthest in the future that a handler schedules, in milliseconds; a little of it is the past.

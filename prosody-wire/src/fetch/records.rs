@@ -15,6 +15,7 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -59,6 +60,19 @@ pub enum Gone {
     NoRecord,
     /// The topic was deleted, and one of the same name has this id now.
     Recreated(TopicId),
+}
+
+/// As the end of a sentence about the record.
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Gone::BelowLogStart(start) => write!(f, "it was deleted: the log begins at offset {start} now"),
+            Gone::NoRecord => f.write_str("it was compacted away, or its transaction was aborted"),
+            Gone::Recreated(id) => {
+                write!(f, "its topic was deleted, and another of that name has the id {id}")
+            }
+        }
+    }
 }
 
 /// What is known about the beginning of a run.

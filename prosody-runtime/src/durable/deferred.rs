@@ -1,0 +1,188 @@
+//! How is an event set aside, and how does it come back? Its offset, or its time, goes into a queue of its key's record,
+//! with one timer for the queue; when that fires, the first of the queue is read again and runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prosody_base::sabotaged;
+use prosody_state::{
+    DeferredMessage, DeferredTimer, Firing, KeyBatch, KeyImage, Overlay, PutTimer, Queue, Time, TimerFacts,
+    TimerId, TimerKind,
+};
+use tracing::warn;
+
+use super::Durable;
+use super::settle::{Effects, Plan};
+use crate::loader::{Found, Loaded};
+use crate::partition::event::{Entry, Event, Retry, What};
+use crate::partition::record::Record;
+use crate::timers::TimerEnd;
+
+/// The queue that holds events of this kind back, and whose turn comes with timers of this kind.
+pub(crate) fn queue_of(image: &KeyImage, kind: TimerKind) -> &Queue {
+    match kind {
+        TimerKind::DeferredMessage => &image.messages,
+        TimerKind::Application | TimerKind::DeferredTimer => &image.timer_queue,
+    }
+}
+
+/// Whether an event is a timer that brings something back which is not here yet.
+pub(super) fn brings_back(event: &Event, image: &KeyImage) -> bool {
+    match &event.what {
+        What::Timer(due) => {
+            event.is_retry() && image.holds(due.id, due.nonce) && queue_of(image, due.id.kind).count > 0
+        }
+        What::Message(..) | What::Retry(_) => false,
+    }
+}
+
+impl Durable {
+    /// Puts the first of the queue in the place of the timer that brings it back, when it does.
+    pub(super) async fn bring_back(&self, key: &Bytes, image: &KeyImage, event: &mut Event) {
+        if !brings_back(event, image) {
+            return;
+        }
+        let What::Timer(due) = &event.what else { return };
+        let found = match due.id.kind {
+            TimerKind::DeferredMessage => self.first_message(key, image).await,
+            TimerKind::DeferredTimer | TimerKind::Application => image
+                .deferred_timers
+                .first_key_value()
+                .map(|(number, timer)| (*number, Entry::Timer(timer.time))),
+        };
+        // A queue that is empty although the record counts entries was emptied by another owner: the batch will say so.
+        let Some((number, entry)) = found else { return };
+        let retries = queue_of(image, due.id.kind).retries;
+        event.what = What::Retry(Box::new(Retry { due: due.clone(), number, retries, entry }));
+    }
+
+    async fn first_message(&self, key: &Bytes, image: &KeyImage) -> Option<(u64, Entry)> {
+        let mut tries = 0;
+        let (number, message) = loop {
+            let reading = self.store.deferred_messages(self.segment, key, image.messages.head, 1);
+            match self.answered(reading).await {
+                Ok(entries) => break entries.into_iter().next()?,
+                Err(why) => {
+                    self.wait_out("reading the deferred messages of a key", key, &mut tries, &why).await
+                }
+            }
+        };
+        Some((number, self.read_again(key, message).await))
+    }
+
+    /// Only the record that was set aside runs: one of another key or leader epoch took its place in a log that lost it.
+    async fn read_again(&self, key: &[u8], message: DeferredMessage) -> Entry {
+        let offset = message.offset;
+        let found = match self.loader.load(&self.place, offset, message.leader_epoch).await {
+            Ok(Loaded::Found(found)) => found,
+            Ok(Loaded::Gone(gone)) => return Entry::Gone(offset, gone.to_string()),
+            Err(why) if sabotaged("defer-unread") => return Entry::Gone(offset, why.to_string()),
+            Err(why) => return Entry::Unread(offset, why.to_string()),
+        };
+        if found.leader_epoch != message.leader_epoch || found.record.key() != Some(key) {
+            let why = "another record is in its place: the log was truncated after a leader change";
+            return Entry::Gone(offset, why.to_owned());
+        }
+        let view = found.record.view();
+        match self.pipeline.filter.judge(&view) {
+            Ok(judged) => Entry::Message(Record::new(&view, found.record.data(), found.leader_epoch, judged)),
+            Err(_) => Entry::Gone(offset, "it is filtered out now".to_owned()),
+        }
+    }
+
+    /// What sets a message or a timer aside that is not deferred yet.
+    pub(super) fn plan_defer(&self, event: &Event, image: &Arc<KeyImage>, wait: Duration) -> Option<Plan> {
+        let (mut batch, kind, timer) = match &event.what {
+            What::Message(_, record) => {
+                let (leader_epoch, offset) = (record.leader_epoch, record.offset);
+                let entry = DeferredMessage { leader_epoch, offset, writer: self.writer };
+                self.loader.keep(&self.place, Found { record: Arc::new(record.kept()), leader_epoch });
+                let last = Some(self.last(record));
+                let batch = KeyBatch { append_messages: vec![entry], last, ..KeyBatch::default() };
+                (batch, TimerKind::DeferredMessage, None)
+            }
+            What::Timer(due) => {
+                let trace = image.timers.get(&due.id).map(|facts| facts.trace.clone()).unwrap_or_default();
+                let mut batch = Overlay::new(Arc::clone(image), Some(Firing::Pending(due.id))).discard();
+                batch.append_timers.push(DeferredTimer { time: due.id.time, trace });
+                (batch, TimerKind::DeferredTimer, Some((due.clone(), TimerEnd::Fired)))
+            }
+            What::Retry(_) => return None,
+        };
+        if queue_of(image, kind).count == 0 {
+            self.arm(&mut batch, kind, wait, 0);
+        }
+        Some(Plan { batch, timer, failed: false, goes_on: false })
+    }
+
+    /// What the end of a deferred event changes. `None`: its timer is there no more.
+    pub(super) fn plan_retry(&self, retry: &Retry, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
+        let (due, kind) = (&retry.due, retry.due.id.kind);
+        let deleted = image.delete_timer(due.id).filter(|deleted| deleted.nonce == due.nonce)?;
+        let ended = || Some((due.clone(), TimerEnd::Fired));
+        let mut batch = match effects {
+            Effects::Deferred(wait) => {
+                let mut batch = KeyBatch { delete_timers: vec![deleted], ..KeyBatch::default() };
+                self.arm(&mut batch, kind, wait, retry.retries.saturating_add(1));
+                return Some(Plan { batch, timer: ended(), failed: false, goes_on: false });
+            }
+            Effects::Succeeded(Some(overlay)) => overlay.into_batch(|| self.doors.rng.next_u64()),
+            Effects::Succeeded(None) | Effects::Failed => KeyBatch::default(),
+        };
+        let (removed, tries) = match kind {
+            TimerKind::DeferredMessage => {
+                self.loader.let_go(&self.place, retry.offset());
+                (&mut batch.remove_messages, &mut batch.message_retries)
+            }
+            TimerKind::DeferredTimer | TimerKind::Application => {
+                (&mut batch.remove_timers, &mut batch.timer_retries)
+            }
+        };
+        if !removed.contains(&retry.number) {
+            removed.push(retry.number);
+        }
+        *tries = Some(0);
+        let left = (queue_of(image, kind).count as usize).saturating_sub(removed.len());
+        let goes_on = left > 0;
+        if !goes_on || sabotaged("defer-keeps-timer") {
+            batch.delete_timers.push(deleted);
+        }
+        let timer = if goes_on { None } else { ended() };
+        Some(Plan { batch, timer, failed: false, goes_on })
+    }
+
+    /// A timer for the first of a queue.
+    fn arm(&self, batch: &mut KeyBatch, kind: TimerKind, wait: Duration, retries: u32) {
+        let time = Time::after(self.doors.clock.unix_millis(), wait);
+        let facts = TimerFacts { nonce: self.doors.rng.next_u64(), slab: 0, trace: Bytes::new() };
+        batch.put_timers.push(PutTimer { id: TimerId { time, kind }, facts });
+        match kind {
+            TimerKind::DeferredMessage => batch.message_retries = Some(retries),
+            TimerKind::DeferredTimer | TimerKind::Application => batch.timer_retries = Some(retries),
+        }
+    }
+
+    /// One line for a deferred message that will not run.
+    pub(crate) fn tell_gone(&self, key: &[u8], offset: i64, why: &str) {
+        self.counters.deferred_gone.one();
+        warn!(
+            topic = &*self.tp.topic,
+            partition = self.tp.partition,
+            offset,
+            key = %String::from_utf8_lossy(key),
+            "a deferred message is skipped, because it cannot be had any more: {why}"
+        );
+    }
+}
+
+impl Retry {
+    /// Of a deferred message; 0 of a timer.
+    fn offset(&self) -> i64 {
+        match &self.entry {
+            Entry::Message(record) => record.offset,
+            Entry::Gone(offset, _) | Entry::Unread(offset, _) => *offset,
+            Entry::Timer(_) => 0,
+        }
+    }
+}
