@@ -97,7 +97,7 @@ async fn play(plan: &Plan) -> Report {
     let history = Arc::new(History::default());
     let stage = Stage::new(&doors, plan);
     // Every second run retries in place.
-    let defers = !plan.timers && !plan.gives_up && plan.seed % 2 == 0;
+    let defers = !plan.timers && !plan.gives_up && plan.seed.is_multiple_of(2);
     let luck = Rng::seeded(plan.seed ^ 0xDEFE);
     let vault = defers.then(|| Vault::open(Arc::clone(&history), &doors.clock, luck));
     let scene = Scene::new(cluster, history, vault, doors.clock.clone(), stage);
