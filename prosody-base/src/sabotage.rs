@@ -11,7 +11,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("group-two-phase", "a partition goes to nobody while another member still claims it"),
     ("group-session-expiry", "without an answered heartbeat for the session timeout everything is lost"),
     ("group-revoke-ack", "KIP-848: a partition is said to be let go when its reader is done"),
-    ("group-epoch-fence", "KIP-848: who is fenced, or not known any more, has lost everything"),
+    ("group-release-by", "KIP-848: who did not let go in time has lost everything"),
     ("group-commit-epoch", "a commit is refused unless its partition is owned since its epoch"),
     ("group-offset-error", "an OffsetFetch error is no missing offset"),
     ("state-version", "G9: a batch is applied only to the version it expects"),

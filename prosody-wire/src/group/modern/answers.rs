@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prosody_base::{Instant, sabotaged};
+use prosody_base::Instant;
 
 use super::machine::{JOIN, Machine, Phase};
 use crate::error::{DecodeError, Error, ErrorKind};
@@ -171,7 +171,6 @@ impl Machine {
     pub(super) fn take_error(&mut self, now: Instant, why: &Error, sender: &Identity) -> bool {
         let current = sender.generation == self.epoch;
         match Remedy::of(why) {
-            Remedy::NewMember | Remedy::NewGeneration if sabotaged("group-epoch-fence") => {}
             Remedy::NewMember if self.epoch > JOIN => {
                 self.lose(why.clone());
                 self.next_beat = now;

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 
 use super::places::Places as Targets;
 use crate::error::Error;
@@ -182,7 +182,8 @@ impl Machine {
 
     fn session_end(&self) -> Instant {
         let silent = self.core.silent_for(self.patience());
-        self.release_by.map_or(silent, |by| silent.min(by))
+        let release_by = self.release_by.filter(|_| !sabotaged("group-release-by"));
+        release_by.map_or(silent, |by| silent.min(by))
     }
 
     /// Whoever was not heard has lost its partitions, and keeps its epoch: if the coordinator has it still, it gives them
