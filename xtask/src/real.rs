@@ -41,6 +41,8 @@ struct Stage {
     produce: PathBuf,
     consume: PathBuf,
     quickstart: PathBuf,
+    /// What the members of a scenario speak with their group.
+    protocol: &'static str,
 }
 
 type Scenario = fn(&mut Stage) -> Result<(), String>;
@@ -53,6 +55,13 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("a new member resumes at the committed offsets", resume),
 ];
 
+/// On a broker that serves the consumer protocol (KIP-848) `auto` is that, and these are run with the classic one too.
+const CLASSIC: &[(&str, Scenario)] = &[
+    ("classic: 100,000 records, two members, a third joins and one leaves", join_and_leave),
+    ("classic: kill -9 of a member with handlers running", kill),
+    ("a group of classic members is taken over by members of the consumer protocol", migrate),
+];
+
 /// Runs every scenario on one cluster of this version.
 pub(crate) fn suite(version: &'static str) -> Tally {
     if let Err(why) = setup::java() {
@@ -63,8 +72,13 @@ pub(crate) fn suite(version: &'static str) -> Tally {
         Ok(stage) => stage,
         Err(why) => return Tally::failed(why),
     };
-    for (name, scenario) in SCENARIOS {
+    let classic = if version == "4" { CLASSIC } else { &[] };
+    let with = |protocol| move |(name, scenario): &(&'static str, Scenario)| (*name, *scenario, protocol);
+    for (name, scenario, protocol) in
+        SCENARIOS.iter().map(with("auto")).chain(classic.iter().map(with("classic")))
+    {
         doing(&format!("Kafka {version}: {name}"));
+        stage.protocol = protocol;
         let start = Instant::now();
         let result = scenario(&mut stage);
         tally.count(name, result.into(), start.elapsed());
@@ -81,7 +95,7 @@ fn stage(version: &'static str) -> Result<Stage, String> {
     let quickstart = run::example("quickstart", run::Profile::Dev)?;
     let cluster = Cluster::start(Version::named(version)?, 1, port)?;
     let oracle = Oracle::of(&cluster)?;
-    Ok(Stage { cluster, oracle, produce, consume, quickstart })
+    Ok(Stage { cluster, oracle, produce, consume, quickstart, protocol: "auto" })
 }
 
 fn quickstart_rust(stage: &mut Stage) -> Result<(), String> {
@@ -109,6 +123,11 @@ fn saw_the_message(ran: &run::Ran) -> Result<(), String> {
 }
 
 impl Stage {
+    /// The topic of a scenario that is played once for each protocol.
+    fn named(&self, topic: &str) -> String {
+        format!("{topic}-{}", self.protocol)
+    }
+
     /// A topic of its own with `RECORDS` records from our producer; every record it said was acknowledged is there, once.
     fn topic(&self, name: &str) -> Result<Vec<Stored>, String> {
         self.oracle.create(name, PARTITIONS)?;
@@ -155,7 +174,8 @@ impl Stage {
         let log = run::scratch("logs")?.join(format!("{}-{topic}.log", self.cluster.version.full));
         let _ = std::fs::remove_file(&log);
         let group = format!("{topic}-group");
-        Ok(Members::new(&self.consume, &self.cluster.bootstrap(), &group, topic, session, log))
+        let of = (group.as_str(), topic);
+        Ok(Members::new(&self.consume, &self.cluster.bootstrap(), of, session, self.protocol, log))
     }
 
     /// The whole topic was handled in order, and the group has committed all of it.
@@ -187,9 +207,9 @@ impl Stage {
 const UNCOMMITTED: usize = 2 * 32 * 1_000 / 5;
 
 fn join_and_leave(stage: &mut Stage) -> Result<(), String> {
-    let topic = "join-and-leave";
-    let stored = stage.topic(topic)?;
-    let mut members = stage.members(topic, DEFAULT_SESSION)?;
+    let topic = stage.named("join-and-leave");
+    let stored = stage.topic(&topic)?;
+    let mut members = stage.members(&topic, DEFAULT_SESSION)?;
     let (first, second) = (members.join()?, members.join()?);
     members.wait_handled(RECORDS / 10, PATIENCE)?;
     both_work(&members, &[first, second])?;
@@ -200,25 +220,25 @@ fn join_and_leave(stage: &mut Stage) -> Result<(), String> {
     at_work(&members, &[first], &stored)?;
     members.leave(first)?;
     // Nobody died: a clean handover repeats nothing.
-    stage.finish(topic, &stored, &mut members, 0)
+    stage.finish(&topic, &stored, &mut members, 0)
 }
 
 fn kill(stage: &mut Stage) -> Result<(), String> {
-    let topic = "kill";
-    let stored = stage.topic(topic)?;
-    let mut members = stage.members(topic, SHORTEST_SESSION)?;
+    let topic = stage.named("kill");
+    let stored = stage.topic(&topic)?;
+    let mut members = stage.members(&topic, SHORTEST_SESSION)?;
     let (first, second) = (members.join()?, members.join()?);
     members.wait_handled(RECORDS / 5, PATIENCE)?;
     both_work(&members, &[first, second])?;
     at_work(&members, &[second], &stored)?;
     members.kill(second);
-    stage.finish(topic, &stored, &mut members, UNCOMMITTED)
+    stage.finish(&topic, &stored, &mut members, UNCOMMITTED)
 }
 
 fn restart(stage: &mut Stage) -> Result<(), String> {
-    let topic = "restart";
-    let stored = stage.topic(topic)?;
-    let mut members = stage.members(topic, DEFAULT_SESSION)?;
+    let topic = stage.named("restart");
+    let stored = stage.topic(&topic)?;
+    let mut members = stage.members(&topic, DEFAULT_SESSION)?;
     let both = [members.join()?, members.join()?];
     members.wait_handled(RECORDS / 5, PATIENCE)?;
     both_work(&members, &both)?;
@@ -226,19 +246,37 @@ fn restart(stage: &mut Stage) -> Result<(), String> {
     stage.cluster.stop_broker(0);
     stage.cluster.start_broker(0)?;
     // Nobody was away for a session: everybody keeps its partitions, and commits go on.
-    stage.finish(topic, &stored, &mut members, 0)
+    stage.finish(&topic, &stored, &mut members, 0)
 }
 
 fn resume(stage: &mut Stage) -> Result<(), String> {
-    let topic = "resume";
-    let stored = stage.topic(topic)?;
-    let mut members = stage.members(topic, DEFAULT_SESSION)?;
+    let topic = stage.named("resume");
+    let stored = stage.topic(&topic)?;
+    let mut members = stage.members(&topic, DEFAULT_SESSION)?;
     let first = members.join()?;
     members.wait_handled(RECORDS / 5, PATIENCE)?;
     at_work(&members, &[first], &stored)?;
     members.leave(first)?;
     members.join()?;
-    stage.finish(topic, &stored, &mut members, 0)
+    stage.finish(&topic, &stored, &mut members, 0)
+}
+
+/// Members of an older version are replaced one by one: the group changes its protocol while it works. Apache Kafka takes
+/// members of both into one group (`group.consumer.migration.policy`); nothing is repeated.
+fn migrate(stage: &mut Stage) -> Result<(), String> {
+    let topic = stage.named("migrate");
+    let stored = stage.topic(&topic)?;
+    let mut members = stage.members(&topic, DEFAULT_SESSION)?;
+    let old = members.join()?;
+    members.wait_handled(RECORDS / 10, PATIENCE)?;
+    members.speak("consumer");
+    let newer = members.join()?;
+    both_work(&members, &[old, newer])?;
+    at_work(&members, &[old, newer], &stored)?;
+    members.leave(old)?;
+    let next = members.join()?;
+    both_work(&members, &[newer, next])?;
+    stage.finish(&topic, &stored, &mut members, 0)
 }
 
 fn both_work(members: &Members, numbers: &[usize]) -> Result<(), String> {

@@ -26,6 +26,7 @@ pub(crate) struct Members {
     group: String,
     topic: String,
     session: &'static str,
+    protocol: &'static str,
     log: PathBuf,
     said: Arc<Mutex<Log>>,
     members: Vec<Member>,
@@ -50,9 +51,9 @@ impl Members {
     pub(crate) fn new(
         program: &Path,
         bootstrap: &str,
-        group: &str,
-        topic: &str,
+        (group, topic): (&str, &str),
         session: &'static str,
+        protocol: &'static str,
         log: PathBuf,
     ) -> Members {
         Members {
@@ -61,10 +62,16 @@ impl Members {
             group: group.to_owned(),
             topic: topic.to_owned(),
             session,
+            protocol,
             log,
             said: Arc::default(),
             members: Vec::new(),
         }
+    }
+
+    /// Members that join from now on speak this protocol with their group.
+    pub(crate) fn speak(&mut self, protocol: &'static str) {
+        self.protocol = protocol;
     }
 
     /// Starts one more member and returns its number.
@@ -80,6 +87,7 @@ impl Members {
             .args(["--bootstrap", &self.bootstrap, "--group", &self.group, "--topic", &self.topic])
             .args(["--work-ms", &WORK_MS.to_string()])
             .env("PROSODY_SESSION_TIMEOUT", self.session)
+            .env("PROSODY_GROUP_PROTOCOL", self.protocol)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(file);
