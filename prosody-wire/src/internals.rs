@@ -81,6 +81,8 @@ pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError>
         ListGroups: ListGroupsRequest,
         DeleteGroups: DeleteGroupsRequest,
         DeleteRecords: DeleteRecordsRequest,
+        IncrementalAlterConfigs: IncrementalAlterConfigsRequest,
+        DescribeCluster: DescribeClusterRequest,
         SaslHandshake: SaslHandshakeRequest,
         SaslAuthenticate: SaslAuthenticateRequest,
         ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,

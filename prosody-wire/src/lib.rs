@@ -85,7 +85,9 @@ mod testing;
 mod types;
 mod wire;
 
-pub use admin::{Admin, ConfigEntry, NewTopic, OffsetAt};
+pub use admin::{
+    Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupMember, ListedGroup, NewTopic, OffsetAt,
+};
 pub use client::{Client, ClientConfig};
 pub use error::{DecodeError, Error, ErrorKind};
 pub use figures::BrokerFigures;

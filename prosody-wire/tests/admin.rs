@@ -9,6 +9,7 @@
 )]
 //! Administrative calls against every release the broker can play, and through every fault it can cause.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use prosody_base::{Doors, Instant};
 use prosody_testkit::broker::control::{Action, Match};
 use prosody_testkit::broker::keys::ApiKey;
 use prosody_testkit::{Cluster, ClusterConfig};
+use prosody_wire::group::{CommittedOffset, Group, GroupConfig, GroupEvent};
 use prosody_wire::{
-    Client, ClientConfig, ErrorCode, ErrorKind, NewTopic, OffsetAt, PipeConnector, TcpConnector,
+    Client, ClientConfig, ConfigEntry, ErrorCode, ErrorKind, NewTopic, OffsetAt, PipeConnector, TcpConnector,
 };
 
 /// A cluster and a client of it.
@@ -119,6 +121,97 @@ async fn every_call_survives_every_fault_once() {
             assert_eq!(cluster.control().hits(rule), 1, "{what} struck");
         }
     }
+}
+
+/// What an operator asks about groups, records and settings, of every release that has the request.
+#[tokio::test(start_paused = true)]
+async fn groups_records_and_settings_are_looked_at_and_changed() {
+    for release in ["2.1", "2.8", "3.9", "newest"] {
+        let (cluster, client, doors) = start(three().as_version(release));
+        let (admin, deadline) = (client.admin(), in_minutes(&doors, 1));
+        cluster.create_topic("t", 2).unwrap();
+        cluster.append("t", 0, &[(None, Some(b"a")), (None, Some(b"b")), (None, Some(b"c"))]).unwrap();
+        assert_eq!(
+            admin.list_topics(deadline).await.unwrap(),
+            BTreeMap::from([("t".to_owned(), 2)]),
+            "{release}"
+        );
+        assert_eq!(admin.delete_records("t", 0, 2, deadline).await.unwrap(), 2, "{release}");
+        assert_eq!(admin.offsets("t", OffsetAt::Earliest, deadline).await.unwrap()[&0], 2, "{release}");
+        let beyond = admin.delete_records("t", 0, 9, deadline).await.unwrap_err();
+        assert_eq!(beyond.code(), Some(ErrorCode::OFFSET_OUT_OF_RANGE), "{release}: {beyond}");
+        let nowhere = admin.delete_records("t", 9, 1, deadline).await.unwrap_err();
+        assert_eq!(nowhere.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{release}: {nowhere}");
+
+        let at = |offset| CommittedOffset { offset, leader_epoch: None, metadata: "text".to_owned() };
+        let offsets = BTreeMap::from([(0, at(1)), (1, at(0))]);
+        admin.set_group_offsets("g", "t", &offsets, deadline).await.unwrap();
+        assert_eq!(admin.group_offsets("g", "t", deadline).await.unwrap(), offsets, "{release}");
+        assert_eq!(admin.group_offsets("other", "t", deadline).await.unwrap(), BTreeMap::new(), "{release}");
+        assert_eq!(admin.describe_group("g", deadline).await.unwrap().state, "Empty", "{release}");
+        assert_eq!(admin.describe_group("other", deadline).await.unwrap().state, "Dead", "{release}");
+        let mut member = Group::join(&client, GroupConfig::new("g", ["t".into()]));
+        let GroupEvent::Assigned { .. } = member.event().await else { panic!("no assignment") };
+        let described = admin.describe_group("g", deadline).await.unwrap();
+        assert_eq!((described.state.as_str(), described.members.len()), ("Stable", 1), "{release}");
+        assert_eq!(described.members[0].partitions.len(), 2, "{release}");
+        let in_use = admin.delete_group("g", deadline).await.unwrap_err();
+        assert_eq!(in_use.code(), Some(ErrorCode::NON_EMPTY_GROUP), "{release}: {in_use}");
+        let before = doors.clock.now();
+        let outsider = admin.set_group_offsets("g", "t", &offsets, deadline).await.unwrap_err();
+        assert_eq!(outsider.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID), "{release}: {outsider}");
+        assert_eq!(doors.clock.now(), before, "an outsider cannot rejoin: no reason to try again");
+        member.leave(deadline).await;
+        let listed = admin.list_groups(deadline).await.unwrap();
+        assert_eq!(
+            listed.iter().map(|group| group.group_id.as_str()).collect::<Vec<_>>(),
+            ["g"],
+            "{release}"
+        );
+        admin.delete_group("g", deadline).await.unwrap();
+        let missing = admin.delete_group("g", deadline).await.unwrap_err();
+        assert_eq!(missing.code(), Some(ErrorCode::GROUP_ID_NOT_FOUND), "{release}: {missing}");
+
+        let change = admin.alter_topic("t", &[("cleanup.policy", Some("compact"))], deadline).await;
+        let cluster_is = admin.describe_cluster(deadline).await;
+        if release == "2.1" {
+            for error in [change.unwrap_err(), cluster_is.unwrap_err()] {
+                assert!(matches!(error.kind(), ErrorKind::Unsupported { theirs: None, .. }), "{error}");
+            }
+            continue;
+        }
+        change.unwrap();
+        let own = |entries: Vec<ConfigEntry>| entries.into_iter().filter(|entry| entry.own).count();
+        assert_eq!(own(admin.describe_topic("t", deadline).await.unwrap()), 1, "{release}");
+        admin.alter_topic("t", &[("cleanup.policy", None)], deadline).await.unwrap();
+        assert_eq!(own(admin.describe_topic("t", deadline).await.unwrap()), 0, "{release}");
+        let nonsense = admin.alter_topic("t", &[("retention.ms", Some("soon"))], deadline).await.unwrap_err();
+        assert_eq!(nonsense.code(), Some(ErrorCode::INVALID_CONFIG), "{release}: {nonsense}");
+        let described = cluster_is.unwrap();
+        assert_eq!((described.brokers.len(), described.cluster_id.as_str()), (3, "prosody-testkit"));
+    }
+}
+
+/// A coordinator that moved is found again, and nothing is done twice.
+#[tokio::test(start_paused = true)]
+async fn calls_about_groups_follow_the_coordinator() {
+    let (cluster, client, doors) = start(three());
+    let (admin, deadline) = (client.admin(), in_minutes(&doors, 5));
+    cluster.create_topic("t", 1).unwrap();
+    let to = CommittedOffset { offset: 3, leader_epoch: None, metadata: String::new() };
+    let offsets = BTreeMap::from([(0, to)]);
+    admin.set_group_offsets("g", "t", &offsets, deadline).await.unwrap();
+    let apis = [ApiKey::OFFSET_FETCH, ApiKey::OFFSET_COMMIT, ApiKey::DESCRIBE_GROUPS, ApiKey::DELETE_GROUPS];
+    for api in apis {
+        let moved = Action::Error(ErrorCode::NOT_COORDINATOR.0);
+        cluster.control().on(Match::api(api).nth(1), moved);
+        cluster.control().on(Match::api(api).nth(2), Action::CutBefore);
+    }
+    assert_eq!(admin.group_offsets("g", "t", deadline).await.unwrap(), offsets);
+    admin.set_group_offsets("g", "t", &offsets, deadline).await.unwrap();
+    assert_eq!(admin.describe_group("g", deadline).await.unwrap().state, "Empty");
+    admin.delete_group("g", deadline).await.unwrap();
+    assert_eq!(admin.list_groups(deadline).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,13 +3,19 @@
 //! | file | question |
 //! |---|---|
 //! | `topics.rs` | create, grow, delete and describe topics |
+//! | `groups.rs` | which groups are there, and how are their offsets changed from outside? |
+//! | `cluster.rs` | which brokers and topics are there, and how are old records dropped? |
 //! | `offsets.rs` | where do a topic's partitions begin and end? |
 
+mod cluster;
+mod groups;
 mod offsets;
 mod topics;
 
 use crate::cluster::Cluster;
 
+pub use cluster::ClusterDescription;
+pub use groups::{GroupDescription, GroupMember, ListedGroup};
 pub use offsets::OffsetAt;
 pub use topics::{ConfigEntry, NewTopic};
 

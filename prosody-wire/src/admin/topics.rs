@@ -9,8 +9,10 @@ use crate::proto::messages::create_partitions_request::CreatePartitionsTopic;
 use crate::proto::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use crate::proto::messages::delete_topics_request::DeleteTopicState;
 use crate::proto::messages::describe_configs_request::DescribeConfigsResource;
+use crate::proto::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use crate::proto::messages::{
     CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
 };
 use crate::proto::{ApiKey, ErrorCode, StrBytes, text, topic_name};
 
@@ -18,6 +20,9 @@ use crate::proto::{ApiKey, ErrorCode, StrBytes, text, topic_name};
 const BROKER_DEFAULT: i16 = -1;
 /// DescribeConfigs' resource type of topics.
 const TOPIC_RESOURCE: i8 = 2;
+/// IncrementalAlterConfigs' operations.
+const SET: i8 = 0;
+const DELETE: i8 = 1;
 /// From this version on DeleteTopics names topics by name or id.
 const DELETE_BY_STATE: i16 = 6;
 
@@ -96,6 +101,21 @@ impl Admin {
     pub async fn describe_topic(&self, topic: &str, deadline: Instant) -> Result<Vec<ConfigEntry>, Error> {
         let doing = format!("describing topic {topic}");
         self.cluster.attempts(&doing, deadline, |attempt| self.try_describe(topic, attempt)).await
+    }
+
+    /// Changes settings of a topic and leaves the others alone (KIP-339; Kafka 2.3 and later). `None` goes back to the
+    /// broker's default.
+    ///
+    /// # Errors
+    /// What the broker answered (INVALID_CONFIG, …), or at `deadline` the last cause.
+    pub async fn alter_topic(
+        &self,
+        topic: &str,
+        changes: &[(&str, Option<&str>)],
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let doing = format!("changing the settings of topic {topic}");
+        self.cluster.attempts(&doing, deadline, |attempt| self.try_alter(topic, changes, attempt)).await
     }
 
     /// Waits until metadata shows at least `count` partitions, all of them with a leader. Brokers learn of a change one
@@ -196,16 +216,40 @@ impl Admin {
         });
         Ok(entries.collect())
     }
+
+    async fn try_alter(
+        &self,
+        topic: &str,
+        changes: &[(&str, Option<&str>)],
+        attempt: Attempt,
+    ) -> Result<(), Error> {
+        let connection = self.cluster.controller().await?;
+        let configs = changes.iter().map(|(name, value)| {
+            AlterableConfig::default()
+                .with_name(text(name))
+                .with_config_operation(if value.is_some() { SET } else { DELETE })
+                .with_value(value.map(text))
+        });
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(TOPIC_RESOURCE)
+            .with_resource_name(text(topic))
+            .with_configs(configs.collect());
+        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let answer = connection.call(&request, attempt.timeout).await?;
+        let doing = format!("IncrementalAlterConfigs to {}", connection.peer());
+        let row = only(answer.responses, &doing)?;
+        verdict(row.error_code, row.error_message.as_ref(), doing).map_err(about_topic)
+    }
 }
 
-/// The one row of an answer to a request with one topic.
-fn only<T>(rows: Vec<T>, doing: &str) -> Result<T, Error> {
-    rows.into_iter()
-        .next()
-        .ok_or_else(|| Error::decode(doing, DecodeError::Body("the answer leaves out the topic".to_owned())))
+/// The one row of an answer to a request about one thing.
+pub(super) fn only<T>(rows: Vec<T>, doing: &str) -> Result<T, Error> {
+    rows.into_iter().next().ok_or_else(|| {
+        Error::decode(doing, DecodeError::Body("the answer leaves out what was asked for".to_owned()))
+    })
 }
 
-fn verdict(code: i16, message: Option<&StrBytes>, doing: String) -> Result<(), Error> {
+pub(super) fn verdict(code: i16, message: Option<&StrBytes>, doing: String) -> Result<(), Error> {
     ErrorCode::check(code).map_err(|code| {
         let message = message.map(ToString::to_string).filter(|text| !text.is_empty());
         Error::new(doing, ErrorKind::Broker(code, message))

@@ -18,7 +18,7 @@
 //! | `codec.rs` | how do calls become Kafka messages? |
 //! | `subscription.rs`, `assignment.rs`, `wire.rs` | what do members tell each other? |
 
-mod assignment;
+pub(crate) mod assignment;
 mod calls;
 mod classic;
 mod codec;
@@ -33,7 +33,7 @@ mod outbox;
 mod remedy;
 mod running;
 mod shared;
-mod subscription;
+pub(crate) mod subscription;
 mod wire;
 
 use std::sync::Arc;
@@ -43,7 +43,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Client;
 
-#[cfg(feature = "internals")]
 pub(crate) use assignment::decode_assignment;
 pub use classic::Assignor;
 pub use commit::{CommitError, CommitOffset, Committer};

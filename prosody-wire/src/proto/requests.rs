@@ -71,4 +71,6 @@ requests! {
     DeleteGroups: DeleteGroupsRequest -> DeleteGroupsResponse,
     DeleteRecords: DeleteRecordsRequest -> DeleteRecordsResponse,
     ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest -> ConsumerGroupHeartbeatResponse,
+    IncrementalAlterConfigs: IncrementalAlterConfigsRequest -> IncrementalAlterConfigsResponse,
+    DescribeCluster: DescribeClusterRequest -> DescribeClusterResponse,
 }

@@ -29,6 +29,8 @@ pub(crate) const SPOKEN: &[(ApiKey, i16, i16)] = &[
     (ApiKey::DescribeConfigs, 2, 4),
     (ApiKey::CreatePartitions, 1, 3),
     (ApiKey::DeleteGroups, 1, 2),
+    (ApiKey::IncrementalAlterConfigs, 0, 1),
+    (ApiKey::DescribeCluster, 0, 2),
     // Version 0 of the handshake is followed by bytes without frames.
     (ApiKey::SaslHandshake, 1, 1),
     (ApiKey::SaslAuthenticate, 0, 2),
