@@ -112,10 +112,11 @@ impl Cluster {
         self.0.any().await
     }
 
-    /// A connection to the controller, or to any broker where none is known (KRaft brokers forward).
+    /// A connection to the controller, or to any broker where none is known (KRaft brokers forward), or where the one that
+    /// is named is none of the brokers: librdkafka's mock cluster names broker 0 and has none.
     pub(crate) async fn controller(&self) -> Result<Connection, Error> {
-        let controller = self.metadata().controller;
-        match controller {
+        let known = self.metadata();
+        match known.controller.filter(|broker| known.brokers.contains_key(broker)) {
             Some(broker) => self.0.short(broker).await,
             None => self.0.any().await,
         }

@@ -266,6 +266,19 @@ async fn a_missing_topic_is_an_answer_and_a_missing_broker_is_not() {
     assert_eq!(error.code(), Some(ErrorCode::BROKER_NOT_AVAILABLE));
 }
 
+/// Creating a topic on librdkafka's mock cluster ended at the deadline: it names broker 0 as its controller, and has none.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_no_broker_is_anybody() {
+    let network = Network::default();
+    let (_, _task) = serve(&network, "b1:1", |asked| {
+        let answer = metadata(&[(1, "b1", 1)], Vec::new()).with_controller_id(MessageBrokerId(0));
+        Reaction::Answer(asked.message(&answer))
+    });
+    let cluster = cluster(&network, &["b1:1"]);
+    cluster.refresh(cluster.doors().clock.now() + LONG).await.expect("metadata");
+    assert_eq!(cluster.controller().await.expect("anybody").peer(), "b1:1");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_is_remembered_until_it_is_forgotten() {
     let network = Network::default();
