@@ -128,8 +128,12 @@ impl Sequences {
 
     /// A transaction marker ends what a producer wrote in its epoch: its next epoch starts at sequence 0.
     pub fn marked(&mut self, producer_id: i64, producer_epoch: i16) {
-        if let Some(producer) = self.producers.get_mut(&producer_id) {
-            producer.epoch = producer.epoch.max(producer_epoch);
+        if let Some(producer) = self.producers.get_mut(&producer_id)
+            && producer.epoch < producer_epoch
+        {
+            producer.epoch = producer_epoch;
+            producer.batches.clear();
+            producer.last = -1;
         }
     }
 }

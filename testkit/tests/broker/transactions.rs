@@ -114,7 +114,7 @@ async fn what_is_committed_is_seen_and_what_is_aborted_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_producer_of_the_same_id_aborts_and_fences_the_first() {
-    let (_cluster, mut client) = ready();
+    let (cluster, mut client) = ready();
     let first = init(&mut client).await;
     assert_eq!(add(&mut client, first, &[0]).await, [0]);
     assert_eq!(produce(&mut client, first, 0, 0).await, code::NONE);
@@ -127,6 +127,7 @@ async fn a_second_producer_of_the_same_id_aborts_and_fences_the_first() {
     assert_eq!(produce(&mut client, first, 0, 1).await, code::INVALID_PRODUCER_EPOCH);
     assert_eq!(produce(&mut client, second, 0, 0).await, code::NONE);
     assert_eq!(end(&mut client, second, true).await, code::NONE);
+    assert_eq!(cluster.log("t", 0).len(), 2, "the sequence 0 of the second is no duplicate of the first's");
 }
 
 #[tokio::test(start_paused = true)]
