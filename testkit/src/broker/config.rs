@@ -205,6 +205,7 @@ const RELEASES: &[(ApiKey, [i16; 3])] = &[
     (ApiKey::ADD_PARTITIONS_TO_TXN, [1, 3, 3]),
     (ApiKey::END_TXN, [1, 3, 4]),
     (ApiKey::DESCRIBE_CONFIGS, [2, 4, 4]),
+    (ApiKey::ALTER_CONFIGS, [1, 2, 2]),
     (ApiKey::SASL_AUTHENTICATE, [0, 2, 2]),
     (ApiKey::CREATE_PARTITIONS, [1, 3, 3]),
     (ApiKey::DELETE_GROUPS, [1, 2, 2]),

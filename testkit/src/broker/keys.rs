@@ -53,6 +53,7 @@ api_keys! {
     ADD_PARTITIONS_TO_TXN = 24 "AddPartitionsToTxn",
     END_TXN = 26 "EndTxn",
     DESCRIBE_CONFIGS = 32 "DescribeConfigs",
+    ALTER_CONFIGS = 33 "AlterConfigs",
     SASL_AUTHENTICATE = 36 "SaslAuthenticate",
     CREATE_PARTITIONS = 37 "CreatePartitions",
     DELETE_GROUPS = 42 "DeleteGroups",

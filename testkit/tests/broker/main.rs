@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod alter_configs;
 mod apis;
 mod common;
 mod consumer_groups;

@@ -139,6 +139,35 @@ pub(super) const APIS: &[Api] = &[
         ],
     },
     Api {
+        key: 33,
+        name: "AlterConfigs",
+        versions: (0, 2),
+        flexible: 2,
+        request: &[
+            structs(
+                "resources",
+                &[
+                    int8("resource_type"),
+                    text("resource_name"),
+                    structs("configs", &[text("name"), text("value").nullable(0)]),
+                ],
+            ),
+            flag("validate_only"),
+        ],
+        response: &[
+            int32("throttle_time_ms"),
+            structs(
+                "responses",
+                &[
+                    int16("error_code"),
+                    text("error_message").nullable(0),
+                    int8("resource_type"),
+                    text("resource_name"),
+                ],
+            ),
+        ],
+    },
+    Api {
         key: 37,
         name: "CreatePartitions",
         versions: (0, 3),

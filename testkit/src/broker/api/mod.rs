@@ -2,6 +2,8 @@
 
 #[path = "24_add_partitions_to_txn.rs"]
 mod add_partitions_to_txn;
+#[path = "33_alter_configs.rs"]
+mod alter_configs;
 mod answer;
 #[path = "18_api_versions.rs"]
 mod api_versions;
@@ -193,6 +195,7 @@ async fn route(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate
         ApiKey::DESCRIBE_CONFIGS => {
             run::<describe_configs::DescribeConfigs>(call, head, body, sequence).await
         }
+        ApiKey::ALTER_CONFIGS => run::<alter_configs::AlterConfigs>(call, head, body, sequence).await,
         ApiKey::CREATE_PARTITIONS => {
             run::<create_partitions::CreatePartitions>(call, head, body, sequence).await
         }
@@ -244,6 +247,7 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
         entry::<end_txn::EndTxn>(),
         entry::<offset_for_leader_epoch::OffsetForLeaderEpoch>(),
         entry::<describe_configs::DescribeConfigs>(),
+        entry::<alter_configs::AlterConfigs>(),
         entry::<create_partitions::CreatePartitions>(),
         entry::<delete_groups::DeleteGroups>(),
         entry::<incremental_alter_configs::IncrementalAlterConfigs>(),
