@@ -1,6 +1,7 @@
 // Writes the golden batches of this folder with the Java client, or reads batches with it and prints what it finds.
 //
 //   java -cp 'kafka-clients-3.9.1.jar:slf4j-api.jar:lz4-java.jar:snappy-java.jar:zstd-jni.jar' Golden.java write batches
+//   java -cp ... Golden.java members members     what members of a group tell each other
 //   java -cp ... Golden.java read FILE...
 //
 // 3.9 is the last version that writes the formats before Kafka 0.11.
@@ -10,6 +11,12 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
+import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -24,10 +31,22 @@ public class Golden {
     public static void main(String[] args) throws Exception {
         if (args[0].equals("write")) {
             write(Path.of(args[1]));
+        } else if (args[0].equals("members")) {
+            members(Path.of(args[1]));
         } else {
             for (String file : Arrays.copyOfRange(args, 1, args.length)) {
                 read(Path.of(file));
             }
+        }
+    }
+
+    /** A cooperative member of generation 7 in a rack, in every version, and what its leader gives it. */
+    static void members(Path folder) throws Exception {
+        List<TopicPartition> owned = List.of(new TopicPartition("orders", 0), new TopicPartition("orders", 2), new TopicPartition("users", 1));
+        Subscription subscription = new Subscription(List.of("orders", "users"), ByteBuffer.wrap(new byte[] {0, 0, 0, 7}), owned, 7, Optional.of("rack-a"));
+        for (short version = 0; version <= 3; version++) {
+            save(folder, "subscription-v" + version, ConsumerProtocol.serializeSubscription(subscription, version));
+            save(folder, "assignment-v" + version, ConsumerProtocol.serializeAssignment(new Assignment(owned), version));
         }
     }
 

@@ -58,7 +58,7 @@ impl Body {
         self.len
     }
 
-    fn into_segments(self) -> Vec<Bytes> {
+    pub(crate) fn into_segments(self) -> Vec<Bytes> {
         self.segments
     }
 }

@@ -29,7 +29,7 @@ mod offsets;
 mod plan;
 mod reader;
 mod records;
-mod session;
+pub(crate) mod session;
 mod validate;
 pub(crate) mod wire;
 

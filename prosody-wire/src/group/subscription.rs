@@ -82,6 +82,7 @@ impl Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::assignment::{decode_assignment, encode_assignment};
     use proptest::prelude::*;
 
     fn tp(topic: &str, partition: i32) -> TopicPartition {
@@ -177,6 +178,38 @@ mod tests {
         }
         let refused = Subscription::decode(&out.finish()).expect_err("too many");
         assert_eq!(refused.why, "more entries than a member may have");
+    }
+
+    fn golden(name: &str) -> Vec<u8> {
+        let path = format!("{}/testdata/members/{name}.bin", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// `testdata/Golden.java` made the files.
+    #[test]
+    fn members_that_run_javas_client_are_understood_and_ours_write_the_same_bytes() {
+        let owned = vec![tp("orders", 0), tp("orders", 2), tp("users", 1)];
+        let all = Subscription {
+            topics: vec!["orders".into(), "users".into()],
+            owned: owned.clone(),
+            generation: Some(7),
+            rack: Some("rack-a".to_owned()),
+        };
+        for version in 0..=3 {
+            let mut expected = all.clone();
+            if version < 1 {
+                expected.owned.clear();
+            }
+            if version < 3 {
+                expected.rack = None;
+            }
+            let read = Subscription::decode(&golden(&format!("subscription-v{version}")));
+            assert_eq!(read, Ok(expected), "version {version}");
+            let read = decode_assignment(&golden(&format!("assignment-v{version}")));
+            assert_eq!(read.as_ref(), Ok(&owned), "version {version}");
+        }
+        assert_eq!(all.encode(), golden("subscription-v3"));
+        assert_eq!(encode_assignment(&owned), golden("assignment-v0"));
     }
 
     proptest! {

@@ -5,8 +5,11 @@
 //! | `versions.rs` | which version of which API is spoken? |
 //! | `codes.rs` | what does an error code mean, and what helps? |
 //! | `requests.rs` | which request has which response? |
+//! | `parity.rs` | do hand-written messages mean the same to the message crate? (tests) |
 
 pub(crate) mod codes;
+#[cfg(test)]
+mod parity;
 pub(crate) mod requests;
 pub(crate) mod versions;
 
