@@ -18,7 +18,7 @@ use prosody_base::{Doors, Instant};
 use prosody_testkit::broker::control::{Action, Match};
 use prosody_testkit::broker::keys::ApiKey;
 use prosody_testkit::{Cluster, ClusterConfig};
-use prosody_wire::group::{CommittedOffset, Group, GroupConfig, GroupEvent};
+use prosody_wire::group::{CommittedOffset, Group, GroupConfig, GroupEvent, GroupProtocol};
 use prosody_wire::{
     Client, ClientConfig, ConfigEntry, ErrorCode, ErrorKind, NewTopic, OffsetAt, PipeConnector, TcpConnector,
 };
@@ -150,7 +150,9 @@ async fn groups_records_and_settings_are_looked_at_and_changed() {
         assert_eq!(admin.group_offsets("other", "t", deadline).await.unwrap(), BTreeMap::new(), "{release}");
         assert_eq!(admin.describe_group("g", deadline).await.unwrap().state, "Empty", "{release}");
         assert_eq!(admin.describe_group("other", deadline).await.unwrap().state, "Dead", "{release}");
-        let mut member = Group::join(&client, GroupConfig::new("g", ["t".into()]));
+        let mut config = GroupConfig::new("g", ["t".into()]);
+        config.protocol = GroupProtocol::Classic;
+        let mut member = Group::join(&client, config);
         let GroupEvent::Assigned { .. } = member.event().await else { panic!("no assignment") };
         let described = admin.describe_group("g", deadline).await.unwrap();
         assert_eq!((described.state.as_str(), described.members.len()), ("Stable", 1), "{release}");

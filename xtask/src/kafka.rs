@@ -20,6 +20,7 @@ use crate::progress::{doing, say};
 use crate::{Outcome, run};
 pub(crate) use jars::{Version, classpath};
 use node::Node;
+pub(crate) use probe::offered;
 pub(crate) use secure::{Files, Listener, USER};
 
 /// From the first process to an answer to Metadata that names every broker.

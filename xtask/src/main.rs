@@ -15,7 +15,7 @@
 //! | `check.rs`, `check/` | does the tree follow its own rules? |
 //! | `test.rs`, `report.rs`, `results.rs` | which suites are there, what came of each, and of its long tier? |
 //! | `csharp.rs` | how is the .NET side built, formatted and tested? |
-//! | `foreign.rs` | can other clients use our broker? |
+//! | `conform.rs`, `conform/` | do our client and our broker get on with those of others? |
 //! | `real.rs`, `real/` | does it hold on a real Apache Kafka? |
 //! | `secure.rs` | does a real Kafka let us in by every mechanism, and are we told why when it does not? |
 //! | `kafka.rs`, `kafka/` | how does a real Apache Kafka start and stop? |
@@ -25,8 +25,8 @@
 mod args;
 mod bench;
 mod check;
+mod conform;
 mod csharp;
-mod foreign;
 mod fuzz;
 mod kafka;
 mod leash;

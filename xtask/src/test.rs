@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::args::Args;
 use crate::progress::{doing, say};
 use crate::report::{self, Tally};
-use crate::{Outcome, check, csharp, foreign, fuzz, page, real, results, run, secure, sim};
+use crate::{Outcome, check, conform, csharp, fuzz, page, real, results, run, secure, sim};
 
 /// How much of a suite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,19 +49,9 @@ const SUITES: &[Suite] = &[
         run: |_| csharp::suite(),
     },
     Suite {
-        name: "foreign-librdkafka",
-        about: "librdkafka as a client of our broker",
-        run: |_| foreign::librdkafka(),
-    },
-    Suite {
-        name: "foreign-python",
-        about: "aiokafka and kafka-python as clients of our broker",
-        run: |_| foreign::python_clients(),
-    },
-    Suite {
-        name: "foreign-java",
-        about: "the Java client as a client of our broker",
-        run: |_| foreign::java(),
+        name: "conformance",
+        about: "a matrix of behaviours: our client with five brokers, seven clients with our broker",
+        run: conform::suite,
     },
     Suite {
         name: "kafka-3.9",

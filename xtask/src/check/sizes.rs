@@ -11,7 +11,7 @@ const LINES: usize = 400;
 const LIST: &str = "xtask/oversized.txt";
 
 pub(super) fn check() -> Result<(), String> {
-    let sizes: BTreeMap<String, usize> = tracked(&["*.rs", "*.cs", "*.py", "*.java"])?
+    let sizes: BTreeMap<String, usize> = tracked(&["*.rs", "*.cs", "*.py", "*.java", "*.go", "*.mjs"])?
         .into_iter()
         .filter_map(|path| {
             Some((path.clone(), fs::read_to_string(run::root().join(&path)).ok()?.lines().count()))

@@ -1,5 +1,6 @@
 //! Is a broker ready? It answers ApiVersions, and its Metadata names every broker of the cluster.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -26,6 +27,15 @@ pub(super) fn brokers(port: u16) -> io::Result<usize> {
     int32(&metadata, 0)
         .and_then(|count| usize::try_from(count).ok())
         .ok_or_else(|| io::Error::other("Metadata without a list of brokers"))
+}
+
+/// The API keys that the broker at `address` offers.
+pub(crate) fn offered(address: &str) -> io::Result<BTreeSet<i16>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let versions = ask(&mut stream, API_VERSIONS, 0, &[])?;
+    let count = int32(&versions, 2).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    Ok((0..count).map_while(|row| int16(&versions, 6 + 6 * row)).collect())
 }
 
 /// One request with a version 1 header and its answer without the header.
