@@ -1,5 +1,6 @@
 //! Options that fit and options that do not.
 
+use super::super::places::MOCK_CLUSTER;
 use super::*;
 
 fn problems(options: Options) -> Vec<String> {

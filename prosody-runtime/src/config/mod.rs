@@ -6,6 +6,7 @@
 //! | `options.rs` | what did the user set, in text or in code? |
 //! | `env.rs` | which variables does an environment hold, and which are misspelled? |
 //! | `checked.rs` | is all of it usable together? |
+//! | `places.rs` | which cluster, topics and addresses do they name? |
 //! | `security.rs` | how are brokers reached, and as whom? |
 //! | `duration.rs` | how do people write durations and sizes? |
 
@@ -13,13 +14,15 @@ mod checked;
 mod duration;
 mod env;
 mod options;
+mod places;
 mod security;
 mod table;
 
-pub(crate) use checked::{Checked, check, wrong_topic};
+pub(crate) use checked::{Checked, check};
 pub(crate) use env::read as read_environment;
 pub use options::{
     Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
 };
+pub(crate) use places::wrong_topic;
 pub(crate) use security::option_of;
 pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};
