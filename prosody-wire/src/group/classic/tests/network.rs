@@ -41,7 +41,12 @@ impl World {
                 let Some(broker) = self.believes[at] else {
                     panic!("node {at} sends to a coordinator that was not found\n{}", self.story());
                 };
-                let when = self.later();
+                let mut when = self.later();
+                if matches!(call, Call::Join { .. } | Call::Sync { .. }) {
+                    let before = self.nodes[at].coordination.filter(|(to, _)| *to == broker);
+                    when = before.map_or(when, |(_, last)| when.max(last));
+                    self.nodes[at].coordination = Some((broker, when));
+                }
                 if self.chance() {
                     // Lost before the broker saw it.
                     self.post(when, Delivery::Response { node: at, life, id, result: Err(cut()) });
@@ -63,6 +68,10 @@ impl World {
                             machine.core().owned_since(one).expect("announced until acknowledged")
                         };
                         Some((*deadline, partitions.iter().map(|one| (one.clone(), epoch(one))).collect()))
+                    }
+                    Notice::Lost { partitions, .. } => {
+                        self.nodes[at].lost_unread.extend(partitions.iter().cloned());
+                        None
                     }
                     _ => None,
                 };

@@ -19,6 +19,8 @@ use crate::types::{Topic, TopicPartition};
 pub(super) const SESSION: Duration = Duration::from_secs(45);
 pub(super) const REBALANCE: Duration = Duration::from_secs(60);
 const HEARTBEAT: Duration = Duration::from_secs(3);
+/// More than the longest case takes: beyond it something is due again and again without getting done.
+const STEPS: u32 = 20_000;
 
 /// One process: a machine and a reader of its events.
 pub(super) struct Node {
@@ -28,6 +30,11 @@ pub(super) struct Node {
     pub(super) outbox: Outbox,
     /// What the reader works on.
     pub(super) works_on: BTreeMap<TopicPartition, AssignmentEpoch>,
+    /// What it was told is lost and did not read of yet.
+    pub(super) lost_unread: BTreeSet<TopicPartition>,
+    /// Its connection for JoinGroup and SyncGroup: to which broker, and when what was sent last arrives. Nothing overtakes
+    /// on it.
+    pub(super) coordination: Option<(u64, Instant)>,
     pub(super) stopped_until: Option<Instant>,
     /// What arrived while it was stopped.
     pub(super) inbox: Vec<Delivery>,
@@ -37,6 +44,7 @@ pub(super) struct Node {
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) start: Instant,
+    pub(super) steps: u32,
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) coordinator: Coordinator,
@@ -61,6 +69,7 @@ impl World {
         let mut world = World {
             now,
             start: now,
+            steps: 0,
             rng: Rng::seeded(seed),
             nodes: Vec::new(),
             coordinator: Coordinator::new(SESSION, REBALANCE),
@@ -96,6 +105,8 @@ impl World {
             life,
             outbox: Outbox::default(),
             works_on: BTreeMap::new(),
+            lost_unread: BTreeSet::new(),
+            coordination: None,
             stopped_until: None,
             inbox: Vec::new(),
             left: false,
@@ -117,6 +128,8 @@ impl World {
             return false;
         };
         self.now = self.now.max(next);
+        self.steps += 1;
+        assert!(self.steps <= STEPS, "does not come to an end\n{}", self.story());
         let mut due = Due::new();
         self.coordinator.tick(self.now, &mut due);
         self.answer(due);
@@ -228,7 +241,8 @@ impl World {
     }
 
     /// No partition is worked on by two processes that run. A process that was dropped for not rejoining in time learns
-    /// it with its next heartbeat: the protocol has no earlier way to say so.
+    /// it with its next heartbeat: the protocol has no earlier way to say so. Nor does a loss wait for the reader to hear
+    /// of it.
     pub(super) fn check_owners(&self) {
         let mut owners: BTreeMap<&TopicPartition, usize> = BTreeMap::new();
         let learns_within = HEARTBEAT + Duration::from_millis(4 * SLOW);
@@ -239,7 +253,7 @@ impl World {
             evicted.is_none_or(|at| self.now > *at + learns_within)
         };
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| running(node) && informed(node)) {
-            for partition in node.works_on.keys() {
+            for partition in node.works_on.keys().filter(|one| !node.lost_unread.contains(one)) {
                 if let Some(other) = owners.insert(partition, at) {
                     panic!("{partition} is worked on by nodes {other} and {at}\n{}", self.story());
                 }
@@ -278,6 +292,7 @@ impl World {
             return;
         }
         let life = self.nodes[at].life;
+        self.nodes[at].lost_unread.clear();
         while let Some(notice) = self.nodes[at].outbox.pop() {
             match notice {
                 Notice::Assigned { partitions, epoch } => {

@@ -67,6 +67,10 @@ impl World {
                     |one: &TopicPartition| core.owned_since(one).expect("announced until acknowledged");
                 Some((*deadline, partitions.iter().map(|one| (one.clone(), epoch(one))).collect()))
             }
+            Notice::Lost { partitions, .. } => {
+                self.nodes[at].lost_unread.extend(partitions.iter().cloned());
+                None
+            }
             _ => None,
         };
         if let Some(needless) = self.nodes[at].outbox.push(notice) {
@@ -82,6 +86,7 @@ impl World {
         if self.nodes[at].stopped_until.is_some() || (self.faults > 0 && self.rng.below(4) == 0) {
             return;
         }
+        self.nodes[at].lost_unread.clear();
         while let Some(notice) = self.nodes[at].outbox.pop() {
             match notice {
                 Notice::Assigned { partitions, epoch } => {
