@@ -44,15 +44,34 @@ impl Batch {
     }
 }
 
-/// Commits, one at a time: an older watermark must never arrive after a newer one.
+/// Commits, one at a time: an older watermark must never be sent after a newer one.
 pub(crate) struct Commits {
     committer: Committer,
-    turn: tokio::sync::Mutex<()>,
+    turn: tokio::sync::Mutex<Doubt>,
+}
+
+/// Whether the group may still forget what it accepted: a commit whose connection broke can be carried out after newer
+/// ones. Nobody would commit a quiet partition again, and its next owner would repeat what was finished.
+#[derive(Default)]
+struct Doubt {
+    unanswered: u64,
+    until: Option<Instant>,
+}
+
+impl Doubt {
+    /// Whether what the group accepted is to be said again, after this many commits without an answer.
+    fn is_on(&mut self, now: Instant, unanswered: u64) -> bool {
+        if unanswered != self.unanswered {
+            (self.unanswered, self.until) = (unanswered, Some(now + COMMIT_TIME));
+        }
+        self.until = self.until.filter(|until| now < *until);
+        self.until.is_some()
+    }
 }
 
 impl Commits {
     pub(crate) fn new(committer: Committer) -> Commits {
-        Commits { committer, turn: tokio::sync::Mutex::new(()) }
+        Commits { committer, turn: tokio::sync::Mutex::default() }
     }
 
     /// Commits what these partitions finished and the group does not know, at the latest at `deadline`.
@@ -65,8 +84,10 @@ impl Commits {
         let late = || Error::new(ErrorKind::Timeout, "committing offsets: the group did not answer in time");
         let clock = &inner.doors.clock;
         let work = async {
-            let _turn = self.turn.lock().await;
-            self.commit_now(inner, partitions, Partition::uncommitted).await
+            let mut doubt = self.turn.lock().await;
+            let again = doubt.is_on(clock.now(), self.committer.unanswered());
+            let what = |one: &Partition| if again { Some(one.snapshot()) } else { one.uncommitted() };
+            self.commit_now(inner, partitions, what).await
         };
         clock.until(deadline, work).await.unwrap_or_else(|_| Err(late()))
     }
@@ -194,6 +215,16 @@ fn error_of(why: &CommitError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_commit_without_an_answer_all_is_said_again_until_no_late_one_can_come() {
+        let (mut doubt, start) = (Doubt::default(), prosody_base::Clock::simulated().now());
+        let soon = start + COMMIT_TIME / 2;
+        assert!(!doubt.is_on(start, 0));
+        assert!(doubt.is_on(start, 1) && doubt.is_on(soon, 1));
+        assert!(doubt.is_on(soon, 2) && doubt.is_on(start + COMMIT_TIME, 2), "the next one counts from then");
+        assert!(!doubt.is_on(soon + COMMIT_TIME, 2));
+    }
 
     #[test]
     fn the_maps_of_one_commit_fit_into_the_batch_that_the_coordinator_writes() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use prosody_testkit::broker::{Action, ApiKey, Match};
+
 use crate::world::{Diary, World, quick, send_numbered, sleepy};
 
 #[tokio::test(start_paused = true)]
@@ -128,4 +130,25 @@ async fn one_hot_key_does_not_stop_the_others() {
     let hot = diary.ended().iter().filter(|call| call.key == "hot").count();
     assert!(hot <= 3, "{hot} of the hot key ran before the last of the others");
     client.unsubscribe().await.unwrap();
+}
+
+/// A commit waited at the broker until its connection was given up, and was carried out after the newer one that went by
+/// the next connection. Nothing new was finished, so the group kept the old offset, and the next owner repeated.
+#[tokio::test(start_paused = true)]
+async fn what_a_late_commit_overwrites_is_committed_again() {
+    let world = World::new(&[("t", 1)]);
+    let (client, diary) = (world.client(), Diary::default());
+    let late = Action::Delay(Duration::from_secs(40));
+    let late = world.cluster.control().on(Match::api(ApiKey::OFFSET_COMMIT).times(1), late);
+    client.subscribe(quick(&diary)).await.unwrap();
+    send_numbered(&client, 5, 5).await;
+    world.until("a commit under way", || world.cluster.control().hits(late) == 1).await;
+    send_numbered(&client, 5, 5).await;
+    world.until("the newer one", || world.committed(0) == Some(10)).await;
+    world.until("the older one", || world.committed(0) == Some(5)).await;
+    world
+        .until_within(Duration::from_secs(2), "the newer one again", || world.committed(0) == Some(10))
+        .await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!(diary.ended().len(), 10, "each once");
 }

@@ -111,7 +111,7 @@ async fn play(plan: &Plan) -> Report {
             by = commit.client,
             "committed"
         );
-        scene.history.committed(commit.partition.1, commit.offset, commit.client);
+        scene.history.committed(commit.partition.1, commit.offset, commit.client, commit.connection);
     });
 
     let mut storm = Storm::new(plan, &scene, &doors);

@@ -1,11 +1,15 @@
 //! Which offsets are committed when, and what does each failure mean for the caller?
 //!
 //! One OffsetCommit is in flight; what arrives meanwhile is merged into the next, the newest offset of a partition
-//! winning. So an older offset never overwrites a newer one, also not when it is retried. Whether a partition is still
-//! ours is asked when the order arrives *and* when it is sent.
+//! winning. So an older offset is never sent after a newer one, also not when it is retried. A request whose connection
+//! broke may still be carried out after the newer one of the next connection, and nothing takes it back: such requests
+//! are counted, for the caller to commit again. Whether a partition is still ours is asked when the order arrives *and*
+//! when it is sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prosody_base::{Clock, Instant, sabotaged};
@@ -76,6 +80,7 @@ pub struct Committer {
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) clock: Clock,
     pub(crate) timeout: Duration,
+    pub(crate) unanswered: Arc<AtomicU64>,
 }
 
 impl Committer {
@@ -113,6 +118,14 @@ impl Committer {
             Ok(Err(_)) => Err(CommitError::Closed),
             Err(_) => Err(CommitError::TimedOut(full())),
         }
+    }
+
+    /// Requests so far that may have reached the coordinator and were not answered. It may carry each of them out at any
+    /// time, after newer ones too that came by another connection, until the member's generation or epoch is another:
+    /// what this member committed since may then be older than [`Committer::commit`] said.
+    #[must_use]
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 }
 
@@ -168,11 +181,13 @@ pub(crate) struct CommitQueue {
     in_flight: Option<(Identity, Vec<Order>)>,
     retry_at: Option<Instant>,
     failures: u32,
+    /// See [`Committer::unanswered`].
+    unanswered: Arc<AtomicU64>,
 }
 
 impl CommitQueue {
-    pub(crate) fn new() -> CommitQueue {
-        CommitQueue { waiting: Vec::new(), in_flight: None, retry_at: None, failures: 0 }
+    pub(crate) fn new(unanswered: Arc<AtomicU64>) -> CommitQueue {
+        CommitQueue { waiting: Vec::new(), in_flight: None, retry_at: None, failures: 0, unanswered }
     }
 
     /// Whether another order may be added.
@@ -271,6 +286,9 @@ impl CommitQueue {
         let codes = match result {
             Ok(codes) => codes,
             Err(why) => {
+                if why.maybe_sent() {
+                    self.unanswered.fetch_add(1, Ordering::Relaxed);
+                }
                 let over = is_over(&why, &sender);
                 whole = Some((why, over));
                 BTreeMap::new()

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use prosody_base::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -45,7 +46,12 @@ enum Outcome {
 }
 
 impl Driver {
-    pub(super) fn new(cluster: Cluster, config: GroupConfig, shared: Arc<Shared>) -> Driver {
+    pub(super) fn new(
+        cluster: Cluster,
+        config: GroupConfig,
+        shared: Arc<Shared>,
+        unanswered: Arc<AtomicU64>,
+    ) -> Driver {
         let (doors, limits) = (cluster.doors().clone(), cluster.limits().clone());
         let backoff = (limits.backoff, limits.backoff_max);
         let config = config.checked();
@@ -56,7 +62,7 @@ impl Driver {
             is_modern,
             config: Arc::new(config),
             shared,
-            commits: CommitQueue::new(),
+            commits: CommitQueue::new(unanswered),
             coordinator: None,
             running: Running::default(),
             cluster,

@@ -75,8 +75,10 @@ impl Group {
         let shared = Arc::new(Shared::default());
         let (orders, incoming) = mpsc::channel(commit::COMMIT_QUEUE);
         let (leave, leaving) = oneshot::channel();
-        let committer = Committer { orders, clock: doors.clock.clone(), timeout: config.commit_timeout };
-        let driver = Driver::new(cluster, config, Arc::clone(&shared));
+        let unanswered = Arc::default();
+        let driver = Driver::new(cluster, config.clone(), Arc::clone(&shared), Arc::clone(&unanswered));
+        let (clock, timeout) = (doors.clock.clone(), config.commit_timeout);
+        let committer = Committer { orders, clock, timeout, unanswered };
         let task = doors.spawner.spawn(Lane::Io, driver.run(incoming, leaving));
         Group { shared, committer, leave, task, clock: doors.clock }
     }

@@ -10,6 +10,8 @@ pub struct CommitSeen<'a> {
     pub group: &'a str,
     /// The client id of the connection it came on.
     pub client: &'a str,
+    /// The connection it came on; later ones have greater numbers.
+    pub connection: u64,
     /// Topic and partition.
     pub partition: (&'a str, i32),
     /// The next offset to read.

@@ -54,6 +54,14 @@ pub(crate) struct Call {
     place: Place,
 }
 
+/// The newest commit of a partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Latest {
+    pub(crate) offset: i64,
+    pub(crate) by: String,
+    connection: u64,
+}
+
 /// Recorder of one run over one topic. Clones are not needed: share it behind an `Arc`.
 #[derive(Debug, Default)]
 pub struct History {
@@ -69,7 +77,9 @@ pub(crate) struct Inner {
     pub(crate) running: BTreeMap<(i32, String), Vec<Call>>,
     pub(crate) online: Vec<Violation>,
     finished: BTreeSet<Place>,
-    committed: BTreeMap<i32, i64>,
+    pub(crate) committed: BTreeMap<i32, Latest>,
+    /// Partitions whose offset is that of a commit that had been overtaken, and the connection it came by.
+    pub(crate) overtaken: BTreeMap<i32, (i64, u64)>,
     trace: u64,
 }
 
@@ -193,14 +203,37 @@ impl History {
         })
     }
 
-    /// The broker accepted a commit.
-    pub fn committed(&self, partition: i32, offset: i64, by: &str) {
+    /// The broker accepted a commit. Connections are numbered in the order in which they began.
+    ///
+    /// A member sends commits one at a time, but the broker may carry one out whose connection the member has given up,
+    /// after a newer one of the member's next connection. Neither can help that. So a commit may go back behind one of
+    /// the same member that came by a *later* connection, and only if a commit that does not go back follows by another
+    /// connection: one that goes on was not given up.
+    pub fn committed(&self, partition: i32, offset: i64, by: &str, connection: u64) {
         self.with(|inner| {
             inner.fold(&format!("commit {partition} {offset} {by}"));
-            let before = inner.committed.insert(partition, offset).unwrap_or_default();
-            if offset < before {
-                let by = by.to_owned();
-                inner.online.push(Violation::CommittedBackwards { partition, before, offset, by });
+            let latest = Latest { offset, by: by.to_owned(), connection };
+            match inner.committed.get(&partition) {
+                Some(before)
+                    if offset < before.offset && before.by == by && connection < before.connection =>
+                {
+                    inner.overtaken.insert(partition, (offset, connection));
+                }
+                before => {
+                    let before = before.map_or(0, |before| before.offset);
+                    let late = inner.overtaken.remove(&partition).filter(|late| late.1 == connection);
+                    let lowest = late.map_or(offset, |late| late.0.min(offset));
+                    if lowest < before {
+                        let by = by.to_owned();
+                        inner.online.push(Violation::CommittedBackwards {
+                            partition,
+                            before,
+                            offset: lowest,
+                            by,
+                        });
+                    }
+                    inner.committed.insert(partition, latest);
+                }
             }
             inner.notes.push(Note::Committed { partition, offset, by: by.to_owned() });
         });

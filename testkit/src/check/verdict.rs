@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Inner, Note, Place, Told};
+use super::{Inner, Latest, Note, Place, Told};
 
 /// One record of the log, as the test reads it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub(super) fn judge(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
     found.extend(losses(log, &first_end));
     found.extend(disorder(&inner.notes, log, &first_end));
     found.extend(early_commits(&inner.notes, log, &first_end));
+    found.extend(unrepaired(inner));
     found.extend(sends(inner, log));
     found.truncate(LISTED);
     found
@@ -164,6 +165,14 @@ fn early_commits(notes: &[Note], log: &[Logged], first_end: &BTreeMap<Place, usi
     found
 }
 
+/// A commit that went back because it had been overtaken is followed by one that did not.
+fn unrepaired(inner: &Inner) -> impl Iterator<Item = Violation> {
+    inner.overtaken.iter().filter_map(|(partition, (offset, _))| {
+        let Latest { offset: before, by, .. } = inner.committed.get(partition)?.clone();
+        Some(Violation::CommittedBackwards { partition: *partition, before, offset: *offset, by })
+    })
+}
+
 /// Acknowledged once means there once; denied means absent; one key's sends keep their order (values end in a number).
 fn sends(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
     let mut places: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
@@ -235,7 +244,7 @@ mod tests {
         let history = History::default();
         history.sent("v-1", "a", Told::Written(0));
         run(&history, "m1", 0, "a");
-        history.committed(0, 1, "m1");
+        history.committed(0, 1, "m1", 1);
         run(&history, "m2", 0, "a");
         assert_eq!(history.verdict(&log(&[(0, "a", "v-1")])), vec![]);
         assert_eq!(history.repeated(), 1);
@@ -248,8 +257,8 @@ mod tests {
         history.sent("v-9", "a", Told::Written(9));
         history.started("m1", is("m1"), (0, 1), "a", |_| false);
         history.started("m2", is("m2"), (0, 0), "a", |_| false);
-        history.committed(0, 2, "m1");
-        history.committed(0, 1, "m1");
+        history.committed(0, 2, "m1", 1);
+        history.committed(0, 1, "m1", 1);
         history.abandoned("m2", (0, 0), "a");
         history.abandoned("m2", (0, 7), "a");
         history.started_unowned("m1", (0, 1));
@@ -273,16 +282,37 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_may_go_back_when_a_later_connection_overtook_it_and_another_follows() {
+        let verdict = |commits: &[(i64, &str, u64)]| {
+            let history = History::default();
+            commits
+                .iter()
+                .for_each(|(offset, by, connection)| history.committed(0, *offset, by, *connection));
+            history.verdict(&[])
+        };
+        let back = |before, offset, by: &str| {
+            vec![Violation::CommittedBackwards { partition: 0, before, offset, by: by.to_owned() }]
+        };
+        assert_eq!(verdict(&[(5, "m", 2), (3, "m", 1), (5, "m", 2)]), []);
+        assert_eq!(verdict(&[(5, "m", 2), (3, "m", 1)]), back(5, 3, "m"), "nobody commits it again");
+        assert_eq!(verdict(&[(5, "m", 2), (3, "m", 1), (4, "m", 2)]), back(5, 4, "m"));
+        assert_eq!(verdict(&[(5, "m", 2), (3, "m", 1), (5, "m", 1)]), back(5, 3, "m"), "it is in use");
+        for (by, connection) in [("m", 2), ("m", 3), ("n", 1)] {
+            assert_eq!(verdict(&[(5, "m", 2), (3, by, connection), (5, by, 4)]), back(5, 3, by));
+        }
+    }
+
+    #[test]
     fn a_record_in_the_failure_topic_has_ended_well_from_then_on() {
         let (early, late) = (History::default(), History::default());
         for history in [&early, &late] {
             history.started("m1", is("m1"), (0, 0), "a", |_| false);
             history.ended("m1", (0, 0), "a", false);
         }
-        early.committed(0, 1, "m1");
+        early.committed(0, 1, "m1", 1);
         early.buried((0, 0));
         late.buried((0, 0));
-        late.committed(0, 1, "m1");
+        late.committed(0, 1, "m1", 1);
         let log = log(&[(0, "a", "v-1")]);
         assert!(matches!(early.verdict(&log)[..], [Violation::CommittedUnfinished { unfinished: 0, .. }]));
         assert_eq!((late.verdict(&log), late.done()), (vec![], 1));
@@ -294,7 +324,7 @@ mod tests {
         let history = History::default();
         history.stored((0, 0));
         run(&history, "m", 1, "b");
-        history.committed(0, 2, "m");
+        history.committed(0, 2, "m", 1);
         let found = history.verdict(&log);
         assert_eq!(found, [Violation::Lost { place: (0, 0), key: "a".to_owned() }]);
         run(&history, "m", 0, "a");

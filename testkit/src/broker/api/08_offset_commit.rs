@@ -96,6 +96,7 @@ impl Api for OffsetCommit {
                     call.shared.observers.committed(CommitSeen {
                         group,
                         client: &call.client_id,
+                        connection: call.connection,
                         partition: (&topic.name, index),
                         offset: partition.committed_offset,
                     });
