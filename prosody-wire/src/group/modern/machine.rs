@@ -197,6 +197,12 @@ impl Machine {
             };
             self.core.lose(why);
             (self.said, self.release_by) = (None, None);
+            // Nor does an open heartbeat say what we hold: only a full one makes the coordinator repeat our share.
+            for call in self.core.calls.values_mut() {
+                if let Asked::Beat(said) = &mut call.asked {
+                    *said = None;
+                }
+            }
         }
     }
 }

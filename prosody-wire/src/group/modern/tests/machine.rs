@@ -68,3 +68,10 @@ fn who_did_not_let_go_in_time_knows_that_it_is_removed() {
 fn a_reader_that_did_not_read_of_its_loss_yet_is_no_owner() {
     survives(13_280_440_673_212_401_950, 3, 28, 7, false);
 }
+
+/// A heartbeat was open when its member lost everything for silence. Its answer counted as said what was held no longer,
+/// so the next one was no full one, the coordinator saw no reason to repeat the assignment, and nobody read its share.
+#[test]
+fn a_heartbeat_that_was_open_at_the_loss_does_not_hide_it() {
+    survives(12_172_845_438_723_918_550, 4, 15, 3, false);
+}
