@@ -131,6 +131,10 @@ fn main() {
             save("responses", &format!("ones-{api}-{version}"), &ones);
         }
     }
+    // DescribeCluster has a text that may not be null: throttle, error, its text; the cluster `c`, controller, no brokers.
+    let cluster = [&[0; 7][..], &[2, b'c'], &[0; 4], &[1], &[0; 5]].concat();
+    let index = spoken.iter().position(|row| row.0 == 60).unwrap();
+    save("responses", "cluster", &[&[index as u8, 0], &cluster[..]].concat());
     for (name, codec) in [("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)] {
         use prosody_wire::batch::{BufferPool, Compression, Compressor};
         let codec = Compression::from_code(codec).unwrap();

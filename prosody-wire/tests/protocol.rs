@@ -78,6 +78,8 @@ const USED: &[(&str, &str)] = &[
     ("SaslAuthenticate", "sessions that end and are renewed (KIP-368)"),
     ("CreatePartitions", "KIP-195"),
     ("DeleteGroups", "KIP-229"),
+    ("IncrementalAlterConfigs", "settings of topics, one at a time (KIP-339)"),
+    ("DescribeCluster", "brokers, controller and cluster id (KIP-700)"),
     (
         "ConsumerGroupHeartbeat",
         "the consumer group protocol (KIP-848); member ids of our own choice (KIP-1082)",
