@@ -20,9 +20,7 @@ internal sealed partial class ClientHost(IServiceProvider services, object? key,
     private readonly CancellationTokenSource _stop = new();
     private Task _tries = Task.CompletedTask;
 
-    private ProsodyClient Client => key is null
-        ? services.GetRequiredService<ProsodyClient>()
-        : services.GetRequiredKeyedService<ProsodyClient>(key);
+    private ProsodyClient Client => ProsodyHostBuilder.ClientOf(services, key);
 
     public async Task StartAsync(CancellationToken cancellationToken)
     {

@@ -18,13 +18,9 @@ public static class ProsodyHealthChecksBuilderExtensions
     {
         ArgumentNullException.ThrowIfNull(builder);
         string suffix = serviceKey is null ? string.Empty : $".{serviceKey}";
-        builder.Add(new("prosody.ready" + suffix, provider => new Check(Client(provider, serviceKey), ReadyAsync), null, ["ready"]));
-        return builder.Add(new("prosody.live" + suffix, provider => new Check(Client(provider, serviceKey), LiveAsync), null, ["live"]));
+        builder.Add(new("prosody.ready" + suffix, provider => new Check(ProsodyHostBuilder.ClientOf(provider, serviceKey), ReadyAsync), null, ["ready"]));
+        return builder.Add(new("prosody.live" + suffix, provider => new Check(ProsodyHostBuilder.ClientOf(provider, serviceKey), LiveAsync), null, ["live"]));
     }
-
-    private static ProsodyClient Client(IServiceProvider provider, object? key) => key is null
-        ? provider.GetRequiredService<ProsodyClient>()
-        : provider.GetRequiredKeyedService<ProsodyClient>(key);
 
     private static async Task<(bool Good, string Text)> ReadyAsync(ProsodyClient client)
     {

@@ -75,6 +75,11 @@ public sealed class ProsodyHostBuilder
         return this;
     }
 
+    /// <summary>The client of a key; the one without a key when it is null.</summary>
+    internal static ProsodyClient ClientOf(IServiceProvider provider, object? key) => key is null
+        ? provider.GetRequiredService<ProsodyClient>()
+        : provider.GetRequiredKeyedService<ProsodyClient>(key);
+
     /// <summary>The name of a client's options.</summary>
     internal static string NameOf(object? key) => key?.ToString() ?? Options.DefaultName;
 
