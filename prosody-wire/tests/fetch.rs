@@ -83,13 +83,7 @@ async fn what_a_producer_wrote_is_read_in_every_version() {
     for release in ["2.1", "2.8", "3.9", "newest"] {
         let world = World::with(ClusterConfig::default().as_version(release), 1);
         world.cluster.create_topic("t", 1).unwrap();
-        let producer =
-            Producer::new(&world.client, ProducerConfig { batch_size: 1_000, ..ProducerConfig::default() });
-        let sends: Vec<_> =
-            numbered("", 0..500).iter().map(|value| producer.send(record("t", 0, value), None)).collect();
-        for send in sends {
-            send.await.unwrap();
-        }
+        world.produce_batches(500).await;
         let mut reader = fetcher(&world).open(TopicPartition::new("t", 0), at(0));
         assert_eq!(read(&mut reader, 500).await, numbered("", 0..500), "{release}");
         // The first batch of this answer begins before the offset that was asked for.

@@ -14,12 +14,11 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{World, numbered, record};
+use common::{World, numbered};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::batch::{KeyValue, NewBatch};
 use prosody_testkit::broker::{Action, ApiKey, Match};
 use prosody_wire::fetch::{Gone, RecordReader, RunAnswer, RunRequest};
-use prosody_wire::produce::{Producer, ProducerConfig};
 use prosody_wire::{Error, ErrorCode, IsolationLevel, TopicId, TopicPartition};
 
 fn run(first: i64, last: i64) -> RunRequest {
@@ -52,13 +51,7 @@ async fn one_record_and_a_run_are_read_in_every_version() {
     for release in ["2.1", "2.8", "3.9", "newest"] {
         let world = World::with(ClusterConfig::default().as_version(release), 1);
         world.cluster.create_topic("t", 1).unwrap();
-        let producer =
-            Producer::new(&world.client, ProducerConfig { batch_size: 1_000, ..ProducerConfig::default() });
-        let sends: Vec<_> =
-            numbered("", 0..500).iter().map(|value| producer.send(record("t", 0, value), None)).collect();
-        for send in sends {
-            send.await.unwrap();
-        }
+        world.produce_batches(500).await;
         for offset in [0, 1, 250, 499] {
             let answer = read(&world, &run(offset, offset), 1).await.unwrap();
             assert_eq!(seen(&answer), (vec![offset.to_string()], offset + 1), "{release}");

@@ -48,6 +48,15 @@ impl World {
         Producer::new(&self.client, ProducerConfig::default())
     }
 
+    /// Fills partition 0 of `t` with numbered records in batches of about 1,000 bytes, as our producer writes them.
+    pub async fn produce_batches(&self, records: usize) {
+        let config = ProducerConfig { batch_size: 1_000, ..ProducerConfig::default() };
+        let producer = Producer::new(&self.client, config);
+        for send in send_all(&producer, "t", 0, numbered("", 0..records), None) {
+            send.await.unwrap();
+        }
+    }
+
     /// The values of a partition's records, as text.
     pub fn values(&self, topic: &str, partition: i32) -> Vec<String> {
         let value = |record: prosody_testkit::broker::batch::Record| {
