@@ -1,6 +1,7 @@
 // What does a cluster hold? Asked with Kafka's own client, so that no code of ours vouches for itself.
 //
 // java -cp JARS Oracle.java BOOTSTRAP create TOPIC PARTITIONS
+// java -cp JARS Oracle.java BOOTSTRAP sessions GROUP MS        of the group's members under the consumer protocol
 // java -cp JARS Oracle.java BOOTSTRAP read TOPIC               one line per record: PARTITION OFFSET KEY
 // java -cp JARS Oracle.java BOOTSTRAP committed GROUP TOPIC    one line per partition: PARTITION COMMITTED END
 
@@ -10,9 +11,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class Oracle {
@@ -20,6 +24,7 @@ public class Oracle {
         var out = new PrintStream(System.out, false);
         switch (args[1]) {
             case "create" -> create(args[0], args[2], Integer.parseInt(args[3]));
+            case "sessions" -> sessions(args[0], args[2], Integer.parseInt(args[3]));
             case "read" -> read(args[0], args[2], out);
             case "committed" -> committed(args[0], args[2], args[3], out);
             default -> throw new IllegalArgumentException(args[1]);
@@ -30,6 +35,19 @@ public class Oracle {
     private static void create(String bootstrap, String topic, int partitions) throws Exception {
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+        }
+    }
+
+    private static void sessions(String bootstrap, String group, int milliseconds) throws Exception {
+        var entries = Map.of(
+                "consumer.session.timeout.ms", milliseconds,
+                "consumer.heartbeat.interval.ms", milliseconds / 3);
+        var changes = entries.entrySet().stream()
+                .map(entry -> new ConfigEntry(entry.getKey(), entry.getValue().toString()))
+                .map(entry -> new AlterConfigOp(entry, AlterConfigOp.OpType.SET))
+                .collect(Collectors.toList());
+        try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), changes)).all().get();
         }
     }
 

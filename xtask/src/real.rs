@@ -4,6 +4,7 @@
 mod history;
 mod members;
 mod oracle;
+mod strikes;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::{run, setup};
 use history::{Stored, compare};
 use members::Members;
 pub(crate) use oracle::Oracle;
+pub(crate) use strikes::suite as strikes;
 
 /// One port per version, so that both suites could run at once; none of them a person's default.
 const PORTS: [(&str, u16); 2] = [("3.9", 19_392), ("4", 19_492)];
@@ -131,24 +133,29 @@ impl Stage {
     /// A topic of its own with `RECORDS` records from our producer; every record it said was acknowledged is there, once.
     fn topic(&self, name: &str) -> Result<Vec<Stored>, String> {
         self.oracle.create(name, PARTITIONS)?;
-        let acknowledged = self.produce(name)?;
-        let mut stored = self.oracle.read(name)?;
+        let acknowledged = self.produce(name, RECORDS)?;
+        self.stored(name, &acknowledged)
+    }
+
+    /// What the topic holds by another client's word: exactly what was acknowledged.
+    fn stored(&self, topic: &str, acknowledged: &BTreeSet<Stored>) -> Result<Vec<Stored>, String> {
+        let mut stored = self.oracle.read(topic)?;
         stored.sort();
-        if acknowledged.len() == RECORDS && acknowledged.iter().eq(stored.iter()) {
+        if acknowledged.iter().eq(stored.iter()) {
             return Ok(stored);
         }
+        let (acknowledged, stored) = (acknowledged.len(), stored.len());
         Err(format!(
-            "{} records were acknowledged, {} are stored, and they should be the same {RECORDS}",
-            acknowledged.len(),
-            stored.len()
+            "{acknowledged} records were acknowledged, {stored} are stored, and they should be the same"
         ))
     }
 
-    fn produce(&self, topic: &str) -> Result<BTreeSet<Stored>, String> {
+    /// The records that were acknowledged: as many as asked for.
+    fn produce(&self, topic: &str, count: usize) -> Result<BTreeSet<Stored>, String> {
         let mut command = Command::new(&self.produce);
         command.args(["--bootstrap", &self.cluster.bootstrap(), "--topic", topic]).args([
             "--count",
-            &RECORDS.to_string(),
+            &count.to_string(),
             "--keys",
             &KEYS.to_string(),
             "--size",
@@ -167,7 +174,10 @@ impl Stage {
                 });
             }
         })?;
-        if ok { Ok(acknowledged) } else { Err("produce failed".to_owned()) }
+        match acknowledged.len() {
+            all if ok && all == count => Ok(acknowledged),
+            some => Err(format!("produce: {some} of {count} records were acknowledged, ended well: {ok}")),
+        }
     }
 
     fn members(&self, topic: &str, session: &'static str) -> Result<Members, String> {
@@ -175,7 +185,8 @@ impl Stage {
         let _ = std::fs::remove_file(&log);
         let group = format!("{topic}-group");
         let of = (group.as_str(), topic);
-        Ok(Members::new(&self.consume, &self.cluster.bootstrap(), of, session, self.protocol, log))
+        let environment = [("PROSODY_SESSION_TIMEOUT", session), ("PROSODY_GROUP_PROTOCOL", self.protocol)];
+        Ok(Members::new(&self.consume, &self.cluster.bootstrap(), of, &environment, log))
     }
 
     /// The whole topic was handled in order, and the group has committed all of it.
@@ -269,7 +280,7 @@ fn migrate(stage: &mut Stage) -> Result<(), String> {
     let mut members = stage.members(&topic, DEFAULT_SESSION)?;
     let old = members.join()?;
     members.wait_handled(RECORDS / 10, PATIENCE)?;
-    members.speak("consumer");
+    members.set("PROSODY_GROUP_PROTOCOL", "consumer");
     let newer = members.join()?;
     both_work(&members, &[old, newer])?;
     at_work(&members, &[old, newer], &stored)?;

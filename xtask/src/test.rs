@@ -60,6 +60,11 @@ const SUITES: &[Suite] = &[
     },
     Suite { name: "kafka-4", about: "the same on Apache Kafka 4", run: |_| real::suite("4") },
     Suite {
+        name: "kill",
+        about: "members killed and frozen beyond their session, in each mode, on Apache Kafka 4",
+        run: real::strikes,
+    },
+    Suite {
         name: "kafka-secure",
         about: "TLS, mTLS, PLAIN, SCRAM and OAUTHBEARER on Apache Kafka 4, good and bad",
         run: |_| secure::suite(),

@@ -89,6 +89,7 @@ impl Node {
              offsets.topic.replication.factor={replicas}\ntransaction.state.log.replication.factor={replicas}\n\
              transaction.state.log.min.isr=1\nshare.coordinator.state.topic.replication.factor={replicas}\n\
              share.coordinator.state.topic.min.isr=1\ndefault.replication.factor={replicas}\n\
+             group.consumer.min.session.timeout.ms=6000\ngroup.consumer.min.heartbeat.interval.ms=1000\n\
              group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\n{more}",
             self.id,
             quorum.join(","),

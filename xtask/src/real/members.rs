@@ -25,8 +25,8 @@ pub(crate) struct Members {
     bootstrap: String,
     group: String,
     topic: String,
-    session: &'static str,
-    protocol: &'static str,
+    /// What configures every member that joins from now on; the last of a name counts.
+    environment: Vec<(&'static str, String)>,
     log: PathBuf,
     said: Arc<Mutex<Log>>,
     members: Vec<Member>,
@@ -52,8 +52,7 @@ impl Members {
         program: &Path,
         bootstrap: &str,
         (group, topic): (&str, &str),
-        session: &'static str,
-        protocol: &'static str,
+        environment: &[(&'static str, &str)],
         log: PathBuf,
     ) -> Members {
         Members {
@@ -61,17 +60,16 @@ impl Members {
             bootstrap: bootstrap.to_owned(),
             group: group.to_owned(),
             topic: topic.to_owned(),
-            session,
-            protocol,
+            environment: environment.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             log,
             said: Arc::default(),
             members: Vec::new(),
         }
     }
 
-    /// Members that join from now on speak this protocol with their group.
-    pub(crate) fn speak(&mut self, protocol: &'static str) {
-        self.protocol = protocol;
+    /// Configures the members that join from now on.
+    pub(crate) fn set(&mut self, variable: &'static str, value: &str) {
+        self.environment.push((variable, value.to_owned()));
     }
 
     /// Starts one more member and returns its number.
@@ -86,8 +84,7 @@ impl Members {
         command
             .args(["--bootstrap", &self.bootstrap, "--group", &self.group, "--topic", &self.topic])
             .args(["--work-ms", &WORK_MS.to_string()])
-            .env("PROSODY_SESSION_TIMEOUT", self.session)
-            .env("PROSODY_GROUP_PROTOCOL", self.protocol)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(file);
@@ -133,6 +130,13 @@ impl Members {
         }
     }
 
+    /// Sends a signal to a member that lives on: `STOP`, `CONT`.
+    pub(crate) fn signal(&self, number: usize, name: &str) {
+        if let Some(process) = self.members.get(number).and_then(|member| member.process.as_ref()) {
+            process.signal(name);
+        }
+    }
+
     /// Asks all to stop, then waits for each.
     pub(crate) fn leave_all(&mut self) -> Result<(), String> {
         (0..self.members.len()).try_for_each(|number| self.leave(number))
@@ -148,11 +152,28 @@ impl Members {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).events.clone()
     }
 
+    /// How many events have been handled so far, those that came again among them.
+    pub(crate) fn events(&self) -> usize {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).events.len()
+    }
+
+    /// The partitions of which a member has handled something since there were so many events.
+    pub(crate) fn worked_on(&self, number: usize, since: usize) -> BTreeSet<i64> {
+        let log = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = log.events.get(since..).unwrap_or_default().iter();
+        later.filter(|event| event.member == number).map(|event| event.record.partition.into()).collect()
+    }
+
+    /// The partitions that a member says it has.
+    pub(crate) fn partitions(&self, number: usize) -> BTreeSet<i64> {
+        self.members.get(number).map_or_else(BTreeSet::new, |member| {
+            member.assigned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+    }
+
     /// How many partitions a member says it has.
     pub(crate) fn assigned(&self, number: usize) -> usize {
-        self.members
-            .get(number)
-            .map_or(0, |member| member.assigned.lock().unwrap_or_else(PoisonError::into_inner).len())
+        self.partitions(number).len()
     }
 
     /// How many handlers a member had at work when it last said so.

@@ -1,6 +1,7 @@
 //! What does the cluster hold, by the word of Kafka's own client? `xtask/java/Oracle.java` on the server's jars.
 
 use std::process::Command;
+use std::time::Duration;
 
 use super::history::Stored;
 use crate::kafka::{Cluster, classpath};
@@ -19,6 +20,11 @@ impl Oracle {
 
     pub(crate) fn create(&self, topic: &str, partitions: u32) -> Result<(), String> {
         self.ask(&["create", topic, &partitions.to_string()]).map(drop)
+    }
+
+    /// Ends the sessions of a group's members after this time, under the consumer protocol (KIP-848).
+    pub(crate) fn sessions(&self, group: &str, session: Duration) -> Result<(), String> {
+        self.ask(&["sessions", group, &session.as_millis().to_string()]).map(drop)
     }
 
     /// Every record of the topic.
