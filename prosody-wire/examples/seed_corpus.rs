@@ -41,6 +41,8 @@ fn main() {
                 save("batches", row.name, &[&[0], &bytes[..]].concat());
             }
             Attack::Bomb(_) | Attack::TlsPeer(_) | Attack::SaslPeer(..) | Attack::TokenEndpoint(..) => {}
+            // These are for a broker.
+            Attack::Client(_) | Attack::ClientBomb(_) => {}
             Attack::Body { api, version, body } => {
                 let index = spoken.iter().position(|row| row.0 == api).unwrap();
                 let version = version - spoken[index].1;

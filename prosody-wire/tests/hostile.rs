@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Doors, Network};
-use prosody_testkit::hostile::{Attack, Move, PASSWORD, Row, play, rows};
+use prosody_testkit::hostile::{Attack, Move, PASSWORD, Row, attack_broker, play, rows};
 use prosody_wire::batch::{BatchLimits, Batches, BufferPool, Decompressor};
 use prosody_wire::{
     Client, ClientConfig, ClientCredentials, ClientCredentialsConfig, Connector, Credentials, FixedToken,
@@ -103,7 +103,16 @@ fn attack(attack: Attack) -> Result<(), String> {
         }
         Attack::Subscription(bytes) => internals::subscription(&bytes).map_err(|error| error.to_string()),
         Attack::Assignment(bytes) => internals::assignment(&bytes).map_err(|error| error.to_string()),
+        Attack::Client(bytes) => broker(&bytes),
+        Attack::ClientBomb(make) => broker(&make()),
     }
+}
+
+/// The broker of the testkit is not to be brought down either.
+fn broker(bytes: &[u8]) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(attack_broker(bytes))
 }
 
 fn records(bytes: Bytes) -> Result<(), String> {

@@ -269,6 +269,12 @@ impl Cluster {
         self.shared.journal.total()
     }
 
+    /// Why connections were closed whose bytes are no requests, or none that are served: the newest 256, oldest first.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<String> {
+        self.shared.journal.refusals()
+    }
+
     /// Empties the journal.
     pub fn clear_journal(&self) {
         self.shared.journal.clear();

@@ -73,7 +73,11 @@ pub(crate) struct Journal {
 struct Inner {
     entries: VecDeque<Entry>,
     next: u64,
+    refusals: VecDeque<String>,
 }
+
+/// Refusals that are kept.
+const REFUSALS: usize = 256;
 
 impl Journal {
     pub(crate) fn new(bound: usize) -> Journal {
@@ -100,6 +104,19 @@ impl Journal {
         if let Some(entry) = at.and_then(|at| inner.entries.get_mut(at)) {
             change(entry);
         }
+    }
+
+    /// Notes why a connection is closed.
+    pub(crate) fn refuse(&self, why: String) {
+        let mut inner = lock(&self.inner);
+        if inner.refusals.len() >= REFUSALS {
+            inner.refusals.pop_front();
+        }
+        inner.refusals.push_back(why);
+    }
+
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        lock(&self.inner).refusals.iter().cloned().collect()
     }
 
     pub(crate) fn entries(&self) -> Vec<Entry> {

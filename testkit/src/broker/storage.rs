@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::batch::{self, Header, PREFIX, Record};
+use super::batch::{self, BatchError, Header, PREFIX, Record};
 use super::sequences::{Sequences, UnknownProducer, Verdict};
 
 /// Batches shorter than this are copied, into the log and into responses; longer ones are referenced.
@@ -351,25 +351,26 @@ impl Log {
         self.aborted.iter().filter(overlaps).copied().collect()
     }
 
-    /// The first record whose timestamp is not below `timestamp`: (offset, timestamp).
-    #[must_use]
-    pub fn at_timestamp(&self, timestamp: i64) -> Option<(i64, i64)> {
+    /// The first record whose timestamp is not below `timestamp`: (offset, timestamp). Appending does not look inside.
+    /// # Errors
+    /// When a batch on the way cannot be decoded.
+    pub fn at_timestamp(&self, timestamp: i64) -> Result<Option<(i64, i64)>, BatchError> {
         for stored in self.batches.iter().filter(|stored| stored.max_timestamp >= timestamp) {
-            let records = batch::records(&stored.whole()).unwrap_or_default();
-            let found =
-                records.iter().find(|record| record.timestamp >= timestamp && record.offset >= self.start);
-            if let Some(record) = found {
-                return Some((record.offset, record.timestamp));
+            let records = batch::records(&stored.whole())?;
+            let found = |record: &&Record| record.timestamp >= timestamp && record.offset >= self.start;
+            if let Some(record) = records.iter().find(found) {
+                return Ok(Some((record.offset, record.timestamp)));
             }
         }
-        None
+        Ok(None)
     }
 
     /// The record with the largest timestamp, the first of several: (offset, timestamp).
-    #[must_use]
-    pub fn at_max_timestamp(&self) -> Option<(i64, i64)> {
-        let largest = self.batches.iter().map(|stored| stored.max_timestamp).max()?;
-        self.at_timestamp(largest)
+    /// # Errors
+    /// As [`Log::at_timestamp`].
+    pub fn at_max_timestamp(&self) -> Result<Option<(i64, i64)>, BatchError> {
+        let largest = self.batches.iter().map(|stored| stored.max_timestamp).max();
+        largest.map_or(Ok(None), |largest| self.at_timestamp(largest))
     }
 
     /// Every data record that can still be read; what cannot be decoded is left out.

@@ -19,13 +19,13 @@ const DELETE_TOPICS: i16 = 20;
 const INIT_PRODUCER_ID: i16 = 22;
 
 /// 2^31−1 as a count or length of four bytes, and as a compact one.
-const ABSURD: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
-const COMPACT_ABSURD: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x07];
+pub(super) const ABSURD: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+pub(super) const COMPACT_ABSURD: [u8; 5] = [0xff, 0xff, 0xff, 0xff, 0x07];
 /// An empty list of the old encoding (or no throttling), and of the compact one.
-const NONE: [u8; 4] = [0; 4];
-const COMPACT_NONE: u8 = 1;
+pub(super) const NONE: [u8; 4] = [0; 4];
+pub(super) const COMPACT_NONE: u8 = 1;
 
-fn row(name: &'static str, api: i16, version: i16, parts: &[&[u8]], text: &'static str) -> Row {
+pub(super) fn row(name: &'static str, api: i16, version: i16, parts: &[&[u8]], text: &'static str) -> Row {
     Row { name, attack: Attack::Body { api, version, body: parts.concat() }, text }
 }
 

@@ -27,7 +27,11 @@ fn batch(codec: i16, section: Vec<u8>) -> Vec<u8> {
 
 /// The plain bytes of a bomb, in pieces: nobody here needs as much memory as the victim would.
 fn zeros(out: &mut impl Write) {
-    for _ in 0..BOMB / PIECE {
+    some_zeros(out, BOMB);
+}
+
+fn some_zeros(out: &mut impl Write, bytes: usize) {
+    for _ in 0..bytes / PIECE {
         // Writing to a vector cannot fail.
         let _ = out.write_all(&[0; PIECE]);
     }
@@ -74,6 +78,14 @@ pub(super) fn gzip(plain: &[u8]) -> Vec<u8> {
     out.finish().unwrap_or_default()
 }
 
+/// One gzip member: these bytes, and so many zeros.
+pub(super) fn gzip_bomb(head: &[u8], bytes: usize) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let _ = out.write_all(head);
+    some_zeros(&mut out, bytes);
+    out.finish().unwrap_or_default()
+}
+
 fn gzip_rows() -> Vec<Row> {
     let good = gzip(b"0123456789");
     let mut damaged = good.clone();
@@ -84,11 +96,7 @@ fn gzip_rows() -> Vec<Row> {
     endless_name[3] = 0x08;
     endless_name.extend_from_slice(&[b'n'; 50]);
     vec![
-        bomb("gzip: bomb", || {
-            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            zeros(&mut out);
-            batch(GZIP, out.finish().unwrap_or_default())
-        }),
+        bomb("gzip: bomb", || batch(GZIP, gzip_bomb(&[], BOMB))),
         bomb("gzip: bomb of many members", || batch(GZIP, gzip(&[0; PIECE]).repeat(BOMB / PIECE))),
         row("gzip: nothing", GZIP, Vec::new(), "its gzip stream is cut off"),
         row("gzip: no magic", GZIP, b"plain text, no gzip".to_vec(), "it is not a gzip stream"),

@@ -8,21 +8,28 @@
 //! | `craft.rs` | how are batches made that are wrong in one place only? |
 //! | `batches.rs`, `records.rs`, `bombs.rs`, `legacy.rs` | what can be wrong with record batches? |
 //! | `peers.rs` | what can a whole connection do wrong? |
-//! | `bodies.rs` | what can be wrong with the messages inside? |
+//! | `bodies.rs`, `admin.rs`, `coordinators.rs`, `logs.rs` | what can be wrong with the messages inside? |
 //! | `logins.rs` | what can a peer do while TLS and SASL are not through? |
 //! | `tokens.rs` | what can a token endpoint do to a client, and a broker to its token? |
+//! | `clients.rs`, `produced.rs` | what can a client do to the broker of this crate? |
 #![allow(clippy::indexing_slicing, reason = "the inputs are constants of this table")]
 
+mod admin;
 mod batches;
 mod bodies;
 mod bombs;
+mod clients;
+mod coordinators;
 mod craft;
 mod legacy;
 mod logins;
+mod logs;
 mod peers;
+mod produced;
 mod records;
 mod tokens;
 
+pub use clients::attack_broker;
 pub use craft::{Batch, Message, Record, crc32c_of};
 pub use logins::PASSWORD;
 pub use peers::{Move, hello, play};
@@ -38,7 +45,7 @@ pub struct Row {
     pub text: &'static str,
 }
 
-/// What is sent, and to which part of a client.
+/// What is sent, and to which part of a client; or to the broker of this crate.
 #[derive(Clone, Debug)]
 pub enum Attack {
     /// The `records` field of a fetch response.
@@ -67,6 +74,10 @@ pub enum Attack {
     Subscription(Vec<u8>),
     /// The assignment the leader of the group sent.
     Assignment(Vec<u8>),
+    /// A whole client, to the broker of this crate: what it writes on one connection. See [`attack_broker`].
+    Client(Vec<u8>),
+    /// The same, too large to be made before it is needed.
+    ClientBomb(fn() -> Vec<u8>),
 }
 
 impl Attack {
@@ -85,8 +96,13 @@ pub fn rows() -> Vec<Row> {
         legacy::rows(),
         peers::rows(),
         bodies::rows(),
+        admin::rows(),
+        coordinators::rows(),
+        logs::rows(),
         logins::rows(),
         tokens::rows(),
+        clients::rows(),
+        produced::rows(),
     ];
     all.concat()
 }
@@ -101,6 +117,6 @@ mod tests {
         let rows = rows();
         let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), rows.len());
-        assert!(rows.len() >= 60, "{}", rows.len());
+        assert!(rows.len() >= 300, "{}", rows.len());
     }
 }

@@ -21,8 +21,10 @@ const HELD_BACK: usize = 256 * 1024;
 
 /// Serves requests until the connection ends, by either side.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut call: Call, mut stream: S) {
-    if let Err(error) = run(&mut call, &mut stream).await {
-        tracing::debug!(broker = call.broker, peer = call.peer, %error, "a connection ended");
+    match run(&mut call, &mut stream).await {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => call.refuse(error.to_string()),
+        Err(error) => tracing::debug!(broker = call.broker, peer = call.peer, %error, "a connection ended"),
+        Ok(()) => {}
     }
 }
 

@@ -56,9 +56,13 @@ impl Frames {
         let Some(length) = self.buffer.get(..4).and_then(|length| length.try_into().ok()) else {
             return Ok(None);
         };
-        match usize::try_from(i32::from_be_bytes(length)) {
-            Ok(length) if length <= self.limit => Ok(Some(length)),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a frame is out of bounds")),
+        let (claimed, limit) = (i32::from_be_bytes(length), self.limit);
+        match usize::try_from(claimed) {
+            Ok(length) if length <= limit => Ok(Some(length)),
+            _ => {
+                let why = format!("a frame of {claimed} bytes; the limit is {limit}");
+                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            }
         }
     }
 }

@@ -73,12 +73,13 @@ fn find(
     let inner = partition.lock();
     let log = &inner.log;
     let ends = log.ends();
+    let corrupt = |_| code::CORRUPT_MESSAGE;
     let found = match timestamp {
         -1 => Some((if committed_only { ends.stable } else { ends.end }, -1)),
         -2 | -4 => Some((ends.start, -1)),
-        -3 => log.at_max_timestamp(),
+        -3 => log.at_max_timestamp().map_err(corrupt)?,
         -5 => None,
-        0.. => log.at_timestamp(timestamp),
+        0.. => log.at_timestamp(timestamp).map_err(corrupt)?,
         _ => return Err(code::UNSUPPORTED_VERSION),
     };
     Ok(match found {

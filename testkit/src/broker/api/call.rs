@@ -62,6 +62,12 @@ impl Call {
         }
     }
 
+    /// Notes why this connection is closed.
+    pub(crate) fn refuse(&self, why: String) {
+        tracing::debug!(broker = self.broker, peer = self.peer, why, "a connection is closed");
+        self.shared.journal.refuse(why);
+    }
+
     /// The error a rule wants for a request that is about no single partition.
     pub(super) fn fault(&self) -> Option<i16> {
         let code = self.fault.as_ref().map(|fault| fault.code)?;

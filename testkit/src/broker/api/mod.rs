@@ -81,7 +81,7 @@ pub(crate) use self::answer::{Fate, Then};
 use self::answer::{framed, struck};
 pub(crate) use self::call::Call;
 use self::call::Fault;
-use self::request::{Head, decode_request, is_flexible};
+use self::request::{Head, Undecodable, decode_request, is_flexible};
 use super::control::{Action, Asked, Scope, Strike};
 use super::journal::Entry;
 use super::storage::Segments;
@@ -109,9 +109,12 @@ struct Refused;
 
 /// Serves one frame (without its length).
 pub(crate) async fn serve_frame(call: &mut Call, frame: Bytes) -> Fate {
-    let Ok((head, body)) = Head::read(frame) else {
-        tracing::debug!(broker = call.broker, peer = call.peer, "a request header cannot be read");
-        return Fate { write: Vec::new(), then: Then::Close };
+    let (head, body) = match Head::read(frame) {
+        Ok(read) => read,
+        Err(Undecodable(why)) => {
+            call.refuse(why);
+            return Fate { write: Vec::new(), then: Then::Close };
+        }
     };
     if *call.client_id != *head.client_id {
         call.client_id = head.client_id.as_str().into();
@@ -143,6 +146,7 @@ pub(crate) async fn serve_frame(call: &mut Call, frame: Bytes) -> Fate {
             let answer = api_versions::unsupported(call);
             return framed(head.correlation, false, answer.unwrap_or_default());
         }
+        call.refuse(format!("{} v{} is not served", head.api, head.version));
         return Fate { write: Vec::new(), then: Then::Close };
     }
     if !admitted(call, head.api) {
@@ -271,10 +275,13 @@ fn served(shared: &Shared) -> impl Iterator<Item = (ApiKey, RangeInclusive<i16>)
 /// Decodes a request, lets the rules take it over, and serves it.
 async fn run<A: Api>(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -> Fate {
     let close = Fate { write: Vec::new(), then: Then::Close };
-    let Ok(request) = decode_request::<A::Request>(head, body) else {
-        call.shared.journal.update(sequence, |entry| entry.outcome = Outcome::Undecodable);
-        tracing::debug!(api = %head.api, head.version, peer = call.peer, "a request cannot be decoded");
-        return close;
+    let request = match decode_request::<A::Request>(head, body) {
+        Ok(request) => request,
+        Err(Undecodable(why)) => {
+            call.shared.journal.update(sequence, |entry| entry.outcome = Outcome::Undecodable);
+            call.refuse(why);
+            return close;
+        }
     };
     let asked = Asked { api: head.api, version: head.version, broker: call.broker, client: &call.client_id };
     let strike = call.shared.control.strike(&asked, || {

@@ -19,34 +19,35 @@ pub(super) struct Head {
     pub(super) client_id: String,
 }
 
-/// Bytes that are no Kafka request.
+/// Bytes that are no Kafka request, and what is wrong with them.
 #[derive(Debug)]
-pub(super) struct Undecodable;
+pub(super) struct Undecodable(pub(super) String);
 
 impl Head {
     /// Reads the header; the rest of the frame is the body.
     pub(super) fn read(mut frame: Bytes) -> Result<(Head, Bytes), Undecodable> {
-        let api = ApiKey(frame.try_get_i16().map_err(|_| Undecodable)?);
-        let version = frame.try_get_i16().map_err(|_| Undecodable)?;
-        let correlation = frame.try_get_i32().map_err(|_| Undecodable)?;
+        let api = ApiKey(frame.try_get_i16().map_err(|_| cut_off("API key"))?);
+        let version = frame.try_get_i16().map_err(|_| cut_off("version"))?;
+        let correlation = frame.try_get_i32().map_err(|_| cut_off("correlation id"))?;
         let mut client_id = String::new();
-        match frame.try_get_i16().map_err(|_| Undecodable)? {
+        match frame.try_get_i16().map_err(|_| cut_off("client id"))? {
             -1 => {}
             length => {
-                let length = usize::try_from(length).map_err(|_| Undecodable)?;
-                let text = take(&mut frame, length)?;
+                let text = take(&mut frame, i64::from(length), "client id")?;
                 client_id = String::from_utf8_lossy(&text).into_owned();
             }
         }
         if is_flexible(api, version) {
-            let tags = varint(&mut frame)?;
+            let tags = varint(&mut frame, "tag count")?;
             if tags > HEADER_TAGS {
-                return Err(Undecodable);
+                return Err(Undecodable(format!(
+                    "a header with {tags} tagged fields; the limit is {HEADER_TAGS}"
+                )));
             }
             for _ in 0..tags {
-                let _tag = varint(&mut frame)?;
-                let length = varint(&mut frame)?;
-                take(&mut frame, usize::try_from(length).map_err(|_| Undecodable)?)?;
+                let _tag = varint(&mut frame, "tag")?;
+                let length = varint(&mut frame, "size of a tagged field")?;
+                take(&mut frame, i64::from(length), "tagged field")?;
             }
         }
         Ok((Head { api, version, correlation, client_id }, frame))
@@ -61,25 +62,30 @@ pub(super) fn is_flexible(api: ApiKey, version: i16) -> bool {
 /// Decodes a body once the guard has seen that its counts and lengths fit its bytes: the decoder reserves what a peer
 /// claims. Trailing bytes are let pass, as Kafka does.
 pub(super) fn decode_request<R: Decodable>(head: &Head, mut body: Bytes) -> Result<R, Undecodable> {
-    if let Err(error) = guard::check_request(head.api.0, head.version, &body) {
-        tracing::debug!(api = %head.api, head.version, %error, "the guard refused a request");
-        return Err(Undecodable);
+    let named = |why: String| Undecodable(format!("{} v{}: {why}", head.api, head.version));
+    guard::check_request(head.api.0, head.version, &body).map_err(|error| named(error.to_string()))?;
+    R::decode(&mut body, head.version).map_err(|error| named(error.to_string()))
+}
+
+fn cut_off(what: &str) -> Undecodable {
+    Undecodable(format!("a header that ends in its {what}"))
+}
+
+fn take(frame: &mut Bytes, length: i64, what: &str) -> Result<Bytes, Undecodable> {
+    match usize::try_from(length) {
+        Ok(fits) if fits <= frame.len() => Ok(frame.split_to(fits)),
+        _ => Err(Undecodable(format!("a header whose {what} claims {length} bytes, {} remain", frame.len()))),
     }
-    R::decode(&mut body, head.version).map_err(|_| Undecodable)
 }
 
-fn take(frame: &mut Bytes, length: usize) -> Result<Bytes, Undecodable> {
-    if length > frame.len() { Err(Undecodable) } else { Ok(frame.split_to(length)) }
-}
-
-fn varint(frame: &mut Bytes) -> Result<u32, Undecodable> {
+fn varint(frame: &mut Bytes, what: &str) -> Result<u32, Undecodable> {
     let mut value = 0u32;
     for shift in (0..35).step_by(7) {
-        let byte = frame.try_get_u8().map_err(|_| Undecodable)?;
+        let byte = frame.try_get_u8().map_err(|_| cut_off(what))?;
         value |= u32::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
         if byte & 0x80 == 0 {
             return Ok(value);
         }
     }
-    Err(Undecodable)
+    Err(Undecodable(format!("a header whose {what} has no end")))
 }

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use super::{BatchError, HEADER, Reader, check_crc, header};
 
 /// A decoded batch may not grow beyond this many bytes.
-pub const DECODED_BYTES: usize = 256 * 1024 * 1024;
+pub const DECODED_BYTES: usize = 64 * 1024 * 1024;
+/// Nor hold more records than this: each costs a decoder more memory than its seven bytes.
+const RECORDS: usize = 1 << 20;
+/// Bytes of the smallest record.
+const SMALLEST: usize = 7;
 
 /// One decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,10 @@ pub fn records(batch: &Bytes) -> Result<Vec<Record>, BatchError> {
     let header = header(batch)?;
     check_crc(batch.get(..header.length).ok_or(BatchError::Length)?)?;
     let body = decompress(header.attributes & 0x07, batch.slice(HEADER..header.length))?;
+    let possible = RECORDS.min(body.len() / SMALLEST);
+    if usize::try_from(header.count).map_or(true, |count| count > possible) {
+        return Err(BatchError::Count);
+    }
     let mut records = Vec::new();
     let mut at = Reader { bytes: &body };
     for _ in 0..header.count {
@@ -65,7 +73,8 @@ pub fn records(batch: &Bytes) -> Result<Vec<Record>, BatchError> {
 
 fn decompress(codec: i16, data: Bytes) -> Result<Bytes, BatchError> {
     let mut out = Vec::new();
-    let cap = DECODED_BYTES as u64;
+    // One byte more, so that what goes over the bound is noticed.
+    let cap = DECODED_BYTES as u64 + 1;
     let read = match codec {
         0 => return Ok(data),
         1 => flate2::read::GzDecoder::new(&data[..]).take(cap).read_to_end(&mut out),
@@ -75,8 +84,10 @@ fn decompress(codec: i16, data: Bytes) -> Result<Bytes, BatchError> {
             .and_then(|inner| inner.take(cap).read_to_end(&mut out)),
         _ => return Err(BatchError::Compression),
     };
-    read.map_err(|_| BatchError::Compression)?;
-    Ok(out.into())
+    match read {
+        Ok(_) if out.len() <= DECODED_BYTES => Ok(out.into()),
+        _ => Err(BatchError::Compression),
+    }
 }
 
 /// Snappy as Java writes it (xerial: magic, two version numbers, then length-prefixed blocks), or one raw block.
