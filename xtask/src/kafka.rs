@@ -24,7 +24,7 @@ pub(crate) use probe::offered;
 pub(crate) use secure::{Files, Listener, USER};
 
 /// From the first process to an answer to Metadata that names every broker.
-const START_DEADLINE: Duration = Duration::from_secs(90);
+const START_DEADLINE: Duration = Duration::from_secs(300);
 /// A clean shutdown moves leaders and flushes logs; after this the process is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// A process that has just been started has no command line yet, and is not known by it; ten looks later it is gone.
@@ -111,12 +111,22 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts `brokers` empty brokers on free ports from `port` on, and waits until all answer.
     pub(crate) fn start(version: Version, brokers: u16, port: u16) -> Result<Cluster, String> {
-        Cluster::start_with(version, brokers, port, false).map(|(cluster, _)| cluster)
+        Cluster::start_with(version, brokers, port, false, "").map(|(cluster, _)| cluster)
+    }
+
+    /// The same with more lines in the configuration of each broker.
+    pub(crate) fn start_set(
+        version: Version,
+        brokers: u16,
+        port: u16,
+        settings: &str,
+    ) -> Result<Cluster, String> {
+        Cluster::start_with(version, brokers, port, false, settings).map(|(cluster, _)| cluster)
     }
 
     /// One broker that can be reached in every secure way, and the certificates for it.
     pub(crate) fn start_secure(version: Version, port: u16) -> Result<(Cluster, Files), String> {
-        let (cluster, files) = Cluster::start_with(version, 1, port, true)?;
+        let (cluster, files) = Cluster::start_with(version, 1, port, true, "")?;
         Ok((cluster, files.ok_or("a secure cluster has certificates")?))
     }
 
@@ -125,11 +135,13 @@ impl Cluster {
         brokers: u16,
         port: u16,
         secure: bool,
+        settings: &str,
     ) -> Result<(Cluster, Option<Files>), String> {
         // Somebody's own cluster, or another run on this machine, may be where we want to be.
         let free = |port: &u16| (0..brokers).all(|at| Node::new(Path::new(""), at, *port).ports_are_free());
         let port = (port..port + node::CONTROLLER_OFFSET).step_by(10).find(free).unwrap_or(port);
         let (nodes, files) = prepare(version, brokers, port, secure)?;
+        nodes.iter().try_for_each(|node| node.set(settings))?;
         let running = nodes.iter().map(|node| node.start_leashed().map(Some)).collect::<Result<_, _>>()?;
         let cluster = Cluster { version, nodes, running };
         wait_ready(&cluster.nodes)?;

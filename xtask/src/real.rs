@@ -1,6 +1,7 @@
 //! Does it hold on a real Apache Kafka? Quick starts of both languages, members that join, leave and are killed, a broker
 //! that restarts, offsets that are resumed. What was handled is compared with the topic as Kafka's own client reads it.
 
+mod bugs;
 mod history;
 mod members;
 mod oracle;
@@ -87,6 +88,8 @@ pub(crate) fn suite(version: &'static str) -> Tally {
     }
     let start = Instant::now();
     tally.count("quick start in C#", quickstart_csharp(&stage), start.elapsed());
+    drop(stage);
+    tally.add(bugs::run(version));
     tally
 }
 

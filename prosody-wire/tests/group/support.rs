@@ -12,7 +12,7 @@ use prosody_wire::group::{
     AssignmentEpoch, CommitError, CommitOffset, CommittedOffset, Committer, Group, GroupConfig, GroupEvent,
     GroupProtocol,
 };
-use prosody_wire::{Client, ClientConfig, Error, PipeConnector, TopicPartition};
+use prosody_wire::{Client, ClientConfig, Error, PipeConnector, Topic, TopicPartition};
 
 pub(crate) const GROUP: &str = "g";
 pub(crate) const TOPIC: &str = "t";
@@ -81,6 +81,7 @@ pub(crate) struct Member {
     pub(crate) doors: Doors,
     pub(crate) heard: Arc<Mutex<Heard>>,
     pub(crate) committer: Committer,
+    topic: Topic,
     reader: tokio::task::JoinHandle<()>,
     leave: Option<tokio::sync::oneshot::Sender<Instant>>,
     left: Option<tokio::sync::oneshot::Receiver<()>>,
@@ -93,6 +94,12 @@ impl Member {
 
     pub(crate) fn join_with(cluster: &Cluster, seed: u64, config: GroupConfig, drain: Duration) -> Member {
         let (client, doors) = client(cluster, seed);
+        Member::of(client, doors, config, drain)
+    }
+
+    /// A member of whatever cluster the client is one of.
+    pub(crate) fn of(client: Client, doors: Doors, config: GroupConfig, drain: Duration) -> Member {
+        let topic = config.topics[0].clone();
         let mut group = Group::join(&client, config);
         let committer = group.committer();
         let heard = Arc::new(Mutex::new(Heard::default()));
@@ -115,7 +122,7 @@ impl Member {
                 take(&shared, event, drain);
             }
         });
-        Member { client, doors, heard, committer, reader, leave: Some(leave), left: Some(left) }
+        Member { client, doors, heard, committer, topic, reader, leave: Some(leave), left: Some(left) }
     }
 
     pub(crate) fn owned(&self) -> Vec<i32> {
@@ -141,7 +148,8 @@ impl Member {
     }
 
     pub(crate) async fn commit(&self, partition: i32, offset: i64) -> Result<(), CommitError> {
-        self.committer.commit(self.epoch(), vec![at(partition, offset)]).await
+        let tp = TopicPartition::new(self.topic.clone(), partition);
+        self.committer.commit(self.epoch(), vec![CommitOffset { tp, ..at(partition, offset) }]).await
     }
 }
 
@@ -168,16 +176,20 @@ fn take(heard: &Arc<Mutex<Heard>>, event: GroupEvent, drain: Duration) {
             let heard = Arc::clone(heard);
             tokio::spawn(async move {
                 tokio::time::sleep(drain).await;
-                heard.lock().unwrap().owned.retain(|partition, _| !partitions.contains(&tp(*partition)));
+                heard.lock().unwrap().owned.retain(|partition, _| !names(&partitions, *partition));
                 done.done();
             });
         }
         GroupEvent::Lost { partitions, why } => {
             now.lost.push(why);
-            now.owned.retain(|partition, _| !partitions.contains(&tp(*partition)));
+            now.owned.retain(|partition, _| !names(&partitions, *partition));
         }
         GroupEvent::Failed(why) => now.failed.push(why),
     }
+}
+
+fn names(partitions: &[TopicPartition], partition: i32) -> bool {
+    partitions.iter().any(|one| one.partition == partition)
 }
 
 /// Lets virtual time pass until `condition` holds; fails with `what` after `within`. Returns how long it took.

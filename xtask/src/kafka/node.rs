@@ -63,6 +63,14 @@ impl Node {
         run::step("formatting Kafka's storage", "kafka-format", &mut format)
     }
 
+    /// More lines for the configuration of a server that has not started yet.
+    pub(super) fn set(&self, settings: &str) -> Result<(), String> {
+        let path = self.properties();
+        let told = |problem: std::io::Error| format!("{}: {problem}", path.display());
+        let text = fs::read_to_string(&path).map_err(told)?;
+        fs::write(&path, format!("{text}{settings}")).map_err(told)
+    }
+
     fn configuration(&self, all: &[Node], files: Option<&Files>) -> String {
         let voters = all.get(..if all.len() >= QUORUM { all.len() } else { 1 }).unwrap_or_default();
         let is_controller = voters.iter().any(|voter| voter.id == self.id);
