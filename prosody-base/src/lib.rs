@@ -29,7 +29,7 @@ pub use clock::{Clock, Elapsed, Instant};
 pub use count::{Counter, Distribution, Histogram};
 pub use pipe::{Network, PipeListener, PipeStream};
 pub use rng::Rng;
-pub use sabotage::{SABOTAGE, sabotaged};
+pub use sabotage::{GUARDS, SABOTAGE, sabotaged};
 pub use spawn::{Lane, Spawner, Task};
 
 /// Everything a driver may use of the outside world besides its connector.

@@ -47,6 +47,33 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("dedup-after-done", "G1: an id is remembered when its message is done"),
 ];
 
+/// Checks that one named test each notices: the guards of `docs/bugs-of-others.md`, each with what it keeps away. A row of
+/// that page may also name one of [`SABOTAGE`].
+pub const GUARDS: &[(&str, &str)] = &[
+    ("commit-overlap", "a commit that meets a rebalance is made again"),
+    ("commit-member-lost", "a member error of a commit is one of the membership"),
+    ("coordinator-forgotten", "a coordinator that is none any more is looked for again"),
+    ("offset-fetch-again", "a refused OffsetFetch is asked again soon"),
+    ("leader-epoch-forward", "an older leader epoch is not believed"),
+    ("pause-ends", "what an earlier reader of a partition holds does not stop the next one"),
+    ("unknown-topic-held", "an assigned topic without a name is asked for"),
+    ("stale-epoch-stays", "a member whose epoch is behind keeps what it holds"),
+    ("leave-deadline", "leaving ends by its deadline"),
+    ("fetch-past-gaps", "reading goes on behind the last offset of a batch, not behind its last record"),
+    ("frame-limit", "a frame longer than the limit is not read"),
+    ("versions-fall-back", "an ApiVersions answer that cannot be read falls back to version 0"),
+    ("out-of-range-asked", "OFFSET_OUT_OF_RANGE is no reset while the offset lies within the log"),
+    ("retained-stays", "a partition that stays ours is not started again"),
+    ("truncated-tail", "a batch that the broker cut off is not taken for a whole one"),
+    ("rebootstrap", "when no known broker answers the bootstrap addresses are asked"),
+    ("request-timeout", "a request without an answer ends its connection at its deadline"),
+    ("fetch-budget", "what is held leaves less to ask for, whatever each partition's share is"),
+    ("token-early", "the next token is asked for before the last one ends"),
+    ("offers-named", "a refused protocol is told with what this member offers"),
+    ("idle-connection", "a connection that was idle for long is replaced before it is used"),
+    ("produce-close-deadline", "closing a producer ends by its deadline"),
+];
+
 /// Whether the named check is switched off in this process.
 #[cfg(not(feature = "sabotage"))]
 #[inline(always)]
@@ -58,11 +85,12 @@ pub const fn sabotaged(_name: &str) -> bool {
 /// Whether the named check is switched off in this process.
 ///
 /// # Panics
-/// When the name is not listed in [`SABOTAGE`].
+/// When the name is neither in [`SABOTAGE`] nor in [`GUARDS`].
 #[cfg(feature = "sabotage")]
 #[must_use]
 pub fn sabotaged(name: &str) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    assert!(SABOTAGE.iter().any(|(known, _)| *known == name), "sabotage point {name} is not listed");
+    let listed = SABOTAGE.iter().chain(GUARDS).any(|(known, _)| *known == name);
+    assert!(listed, "sabotage point {name} is not listed");
     CHOSEN.get_or_init(|| std::env::var("PROSODY_SABOTAGE").ok()).as_deref() == Some(name)
 }

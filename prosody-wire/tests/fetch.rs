@@ -150,6 +150,8 @@ async fn an_idle_fetcher_asks_once_in_every_wait() {
     assert_eq!(world.cluster.requests(ApiKey::FETCH).len(), before, "a dropped reader is not fetched for");
 }
 
+/// A consumer asked for offsets in a loop: a replica that lagged behind refused its position, and the reset led back to it.
+/// Here the ends of the log decide: a position within them stays and is asked for again later, any other is reset once.
 #[tokio::test(start_paused = true)]
 async fn an_offset_out_of_range_is_reset_with_a_notice() {
     let world = World::new(1);

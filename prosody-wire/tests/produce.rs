@@ -119,7 +119,8 @@ async fn senders_on_many_tasks_keep_their_order_per_partition() {
     assert_eq!(world.cluster.violations(), []);
 }
 
-/// Elsewhere: "fatal out-of-order sequence" after a connection broke with batches possibly written.
+/// "Fatal out-of-order sequence" after a connection broke with batches that were possibly written.
+/// Here they go out again under the same sequences, and a duplicate counts as written.
 #[tokio::test(start_paused = true)]
 async fn a_connection_lost_at_any_request_loses_doubles_and_reorders_nothing() {
     for action in [Action::CutAfter, Action::CutBefore, Action::PartialWrite(5), Action::HalfClose] {

@@ -24,6 +24,7 @@
 
 mod args;
 mod bench;
+mod bugs;
 mod check;
 mod conform;
 mod csharp;

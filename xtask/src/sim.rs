@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::args::Args;
 use crate::report::Tally;
 use crate::test::{Tier, cargo_test};
-use crate::{Outcome, run};
+use crate::{Outcome, bugs, run};
 
 /// `cargo xtask sim --seeds A..B`
 pub(crate) fn command(mut args: Args) -> Outcome {
@@ -52,11 +52,14 @@ pub(crate) fn full() -> Tally {
     }
 }
 
-/// The suite that switches safety checks off, one at a time, in a build of its own.
+/// The suite that switches checks off, one at a time, in a build of its own: the simulation, or a test, has to notice.
 pub(crate) fn sabotage(_: Tier) -> Tally {
     let features = ["--features", "sabotage", "--", "--exact"];
     let test = "sabotage::every_check_that_is_switched_off_is_noticed";
-    cargo_test("sabotage", &[&["--workspace", "--test", "sim"], &features[..], &[test]].concat())
+    let mut tally =
+        cargo_test("sabotage", &[&["--workspace", "--test", "sim"], &features[..], &[test]].concat());
+    tally.add(bugs::suite());
+    tally
 }
 
 fn parse(seeds: &str) -> Option<(u64, u64)> {

@@ -39,7 +39,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "fuzz", about: "every fuzz target for a while", run: fuzz::suite },
     Suite {
         name: "sabotage",
-        about: "each safety check switched off, and noticed by the simulation",
+        about: "each safety check switched off, and noticed by the simulation or by a test",
         run: sim::sabotage,
     },
     Suite { name: "page", about: "the live page of the probes in headless Chromium", run: |_| page::suite() },

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prosody_base::sabotaged;
+
 use super::{Inner, node};
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::messages::FindCoordinatorRequest;
@@ -21,7 +23,7 @@ pub(super) struct Coordinators(Mutex<BTreeMap<String, BrokerId>>);
 impl Coordinators {
     pub(super) fn forget(&self, group: &str, broker: BrokerId) {
         let mut known = self.known();
-        if known.get(group) == Some(&broker) {
+        if known.get(group) == Some(&broker) && !sabotaged("coordinator-forgotten") {
             known.remove(group);
         }
     }

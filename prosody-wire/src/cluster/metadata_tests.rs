@@ -18,7 +18,8 @@ fn leaders(known: &Metadata) -> Vec<(Option<i32>, i32)> {
     rows.map(|row| (row.leader.map(|id| id.0), row.leader_epoch)).collect()
 }
 
-/// A poll that hung for good elsewhere: a broker that lagged behind answered with an older leader.
+/// A poll hung for good: a broker that lagged behind answered with an older leader, and it was believed.
+/// Here an older epoch is ignored as long as the topic is the same one.
 #[test]
 fn leader_epochs_never_go_back_for_one_topic_id() {
     let known = merged(&Metadata::default(), vec![topic("t", 7, &[(1, 5), (2, 3)])]);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prosody_base::sabotaged;
+
 use super::Inner;
 use super::lanes::{Address, Dial, Lane, Reach, Target, outcome};
 use crate::conn::Connection;
@@ -52,7 +54,9 @@ impl Inner {
         };
         let seeds = self.seeds.iter().enumerate().map(|(at, address)| (Target::Seed(at), address.clone()));
         let mut candidates = self.rotated(brokers);
-        candidates.extend(self.rotated(seeds.collect()));
+        if candidates.is_empty() || !sabotaged("rebootstrap") {
+            candidates.extend(self.rotated(seeds.collect()));
+        }
         for (target, address) in &candidates {
             for lane in [Lane::Coordination, Lane::Produce] {
                 if let Some(connection) = self.lanes.open(*target, lane, address)

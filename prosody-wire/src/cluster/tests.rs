@@ -87,6 +87,8 @@ async fn a_connection_closed_while_idle_is_replaced_silently() {
     assert_eq!(cluster.doors().clock.now(), before, "without a wait");
 }
 
+/// The first request after a quiet time failed, because the broker was just closing the idle connection.
+/// Here a connection that was idle for nearly as long as brokers allow is replaced before it is used.
 #[tokio::test(start_paused = true)]
 async fn a_connection_idle_for_almost_as_long_as_brokers_allow_is_replaced_before_use() {
     let network = Network::default();
@@ -122,6 +124,8 @@ impl Connector for MovingName {
     }
 }
 
+/// Old addresses were dialed for ever after all machines of a cluster had been replaced.
+/// Here names are resolved at every attempt, and the bootstrap addresses are asked again when no known broker answers.
 #[tokio::test(start_paused = true)]
 async fn when_every_address_changes_the_name_leads_back() {
     let network = Network::default();

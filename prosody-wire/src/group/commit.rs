@@ -321,6 +321,7 @@ impl CommitQueue {
                 };
                 match Remedy::of(&why) {
                     Remedy::Report => ended = Some(CommitError::Refused(why)),
+                    Remedy::Join if sabotaged("commit-overlap") => ended = Some(CommitError::Refused(why)),
                     _ if over => ended = Some(CommitError::Fenced(why)),
                     _ => {
                         order.last = Some(why);

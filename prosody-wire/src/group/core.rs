@@ -303,6 +303,7 @@ impl Core {
         self.offset_attempts = self.offset_attempts.saturating_add(1);
         let mut pause = self.backoff_after(self.offset_attempts);
         match Remedy::of(why) {
+            Remedy::Find if sabotaged("offset-fetch-again") => pause = Duration::from_secs(3_600),
             Remedy::Find => {
                 let _ = self.lose_coordinator(now, sender.finding);
             }

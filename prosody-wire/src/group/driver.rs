@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 use tokio::sync::{mpsc, oneshot};
 
 use super::calls::{Answer, Call, CallId, Effect, Identity};
@@ -262,7 +262,7 @@ impl Driver {
                     now,
                     result,
                     &doing,
-                    |why, sender| machine.member_error(now, why, sender),
+                    |why, sender| !sabotaged("commit-member-lost") && machine.member_error(now, why, sender),
                     wait,
                 );
             }

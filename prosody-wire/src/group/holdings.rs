@@ -171,7 +171,10 @@ impl Holdings {
     fn take_up(&mut self) {
         let since = self.number();
         for partition in &self.assigned {
-            self.held.entry(partition.clone()).or_insert(Hold::Fetching(since));
+            let entry = self.held.entry(partition.clone()).or_insert(Hold::Fetching(since));
+            if sabotaged("retained-stays") && matches!(entry, Hold::Owned(_)) {
+                *entry = Hold::Fetching(since);
+            }
         }
     }
 

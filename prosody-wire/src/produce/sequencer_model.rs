@@ -269,6 +269,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Batches were reordered or doubled when one of them was refused as out of order and all that were in flight got a new
+    /// epoch. Here the fate of each is found out before anything is renumbered.
     #[test]
     fn no_batch_is_lost_doubled_or_reordered(ops in ops(), old_broker in any::<bool>()) {
         let mut world = World { old_broker, ..World::default() };

@@ -27,7 +27,8 @@ macro_rules! again {
 again! {
     joining: members_join_leave_and_die_and_the_others_keep_what_they_can,
         a_static_member_comes_back_to_its_partitions_without_a_rebalance, added_partitions_are_assigned,
-        a_topic_that_is_created_later_is_picked_up, a_reader_that_never_reads_stays_a_member;
+        a_topic_that_is_created_later_is_picked_up, a_reader_that_never_reads_stays_a_member,
+        a_rebalance_moves_no_position_back;
     faults: a_refused_offset_fetch_is_asked_again, no_offset_fetch_error_reaches_the_reset_policy,
         without_answered_heartbeats_everything_is_lost_after_the_session, a_coordinator_move_costs_nothing,
         a_coordinator_move_in_the_middle_of_a_rebalance_is_survived,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use prosody_testkit::broker::{Action, ApiKey, Match, code};
 
 use crate::support::{
-    GROUP, Member, SESSION, assert_clean, cluster, config, count, heartbeat, is_classic, seconds, settled,
-    until,
+    GROUP, Member, SESSION, TOPIC, assert_clean, cluster, config, count, heartbeat, is_classic, seconds,
+    settled, until,
 };
 
 /// After a rolling update consumers were stuck rejoining: JoinGroup or SyncGroup got NOT_COORDINATOR and the old
@@ -28,6 +28,7 @@ pub(crate) async fn not_coordinator_while_joining_finds_the_new_one() {
 }
 
 /// One NOT_COORDINATOR on OffsetFetch and a partition never started.
+/// Here the coordinator is found again and asked again, at once.
 #[tokio::test(start_paused = true)]
 pub(crate) async fn a_refused_offset_fetch_is_asked_again() {
     let cluster = cluster(3, 6);
@@ -110,7 +111,8 @@ pub(crate) async fn a_coordinator_move_costs_nothing() {
     assert_clean(&cluster);
 }
 
-/// The coordinator moves while members are joining.
+/// After a rolling update consumers were stuck rejoining, because the old coordinator was asked for ever.
+/// Here it moves again and again while members are joining, and is found each time.
 #[tokio::test(start_paused = true)]
 pub(crate) async fn a_coordinator_move_in_the_middle_of_a_rebalance_is_survived() {
     let cluster = cluster(3, 6);
@@ -192,7 +194,8 @@ pub(crate) async fn cut_requests_are_made_again() {
     }
 }
 
-/// Closing hung for ever when the brokers were down or a rebalance was running.
+/// Closing hung for ever when the brokers were down, a rebalance was running or the topic had been deleted.
+/// Here leaving ends by its deadline, whatever they do.
 #[tokio::test(start_paused = true)]
 pub(crate) async fn leaving_ends_by_its_deadline_whatever_the_brokers_do() {
     for action in [Action::Hang, Action::CutBefore, Action::Error(code::NOT_COORDINATOR)] {
@@ -201,6 +204,15 @@ pub(crate) async fn leaving_ends_by_its_deadline_whatever_the_brokers_do() {
         settled(seconds(1), &[&member], 2).await;
         let farewell = if is_classic() { ApiKey::LEAVE_GROUP } else { heartbeat() };
         cluster.control().on(Match::api(farewell), action);
+        let start = tokio::time::Instant::now();
+        member.leave(seconds(3)).await;
+        assert!(start.elapsed() <= seconds(3) + Duration::from_millis(1), "{:?}", start.elapsed());
+    }
+    {
+        let cluster = cluster(1, 2);
+        let mut member = Member::join(&cluster, 2);
+        settled(seconds(1), &[&member], 2).await;
+        assert!(cluster.delete_topic(TOPIC));
         let start = tokio::time::Instant::now();
         member.leave(seconds(3)).await;
         assert!(start.elapsed() <= seconds(3) + Duration::from_millis(1), "{:?}", start.elapsed());

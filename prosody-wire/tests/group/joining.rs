@@ -8,7 +8,7 @@ use prosody_wire::Disposition;
 use prosody_wire::group::{Assignor, Group};
 
 use crate::support::{
-    GROUP, Member, SESSION, TOPIC, assert_clean, client, cluster, cluster_with, config, count, seconds,
+    GROUP, Member, SESSION, TOPIC, assert_clean, at, client, cluster, cluster_with, config, count, seconds,
     settled, until,
 };
 
@@ -194,5 +194,26 @@ pub(crate) async fn the_group_survives_an_unreadable_subscription_and_goes_on() 
     cluster.control().on(Match::api(ApiKey::SYNC_GROUP).times(1), Action::Error(code::REBALANCE_IN_PROGRESS));
     let second = Member::join(&cluster, 3);
     settled(seconds(10), &[&first, &second], 4).await;
+    assert_clean(&cluster);
+}
+
+/// The position of a partition jumped back a day: a rebalance that left it where it was read its committed offset again,
+/// which was old. Here a partition that stays is not given a second time, and goes on where it is.
+#[tokio::test(start_paused = true)]
+pub(crate) async fn a_rebalance_moves_no_position_back() {
+    let cluster = cluster(1, 4);
+    let first = Member::join(&cluster, 2);
+    settled(seconds(1), &[&first], 4).await;
+    let epoch = first.epoch();
+    first.committer.commit(epoch, (0..4).map(|partition| at(partition, 1)).collect()).await.unwrap();
+    let second = Member::join(&cluster, 3);
+    settled(seconds(20), &[&first, &second], 4).await;
+    tokio::time::sleep(seconds(10)).await;
+    let heard = first.heard.lock().unwrap();
+    assert_eq!(heard.owned.len(), 2);
+    for (partition, (since, committed)) in &heard.owned {
+        assert_eq!((*since, committed.is_none()), (epoch, true), "partition {partition} was started again");
+    }
+    drop(heard);
     assert_clean(&cluster);
 }

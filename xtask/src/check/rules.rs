@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use crate::run;
+use crate::{bugs, run};
 
 /// Pages that name tests, each as `path::name` between backticks.
-const PAGES: &[&str] = &["docs/rules.md", "docs/guarantees.md"];
+const PAGES: &[&str] = &["docs/rules.md", "docs/guarantees.md", bugs::PAGE];
 
 pub(super) fn check() -> Result<(), String> {
     let mut problems = Vec::new();
@@ -29,6 +29,7 @@ pub(super) fn check() -> Result<(), String> {
         problems.extend(unknown.map(|suite| format!("{page} names the suite {suite}, which there is not")));
         problems.extend(untested_rows(&text).iter().map(|row| format!("{page}: no test is named in: {row}")));
     }
+    problems.extend(bugs::problems()?);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
 }
 

