@@ -36,6 +36,11 @@
 //! Every folder keeps its decisions in pure files (they take `now` and events and return what to do) and its awaits in
 //! one driver.
 //!
+//! # Produce
+//!
+//! A [`produce::Producer`] is idempotent: an acknowledged record is in the log once, in the order of the sends to its
+//! partition, and any other end says whether the log can hold it.
+//!
 //! ```
 //! # #![allow(clippy::disallowed_methods)]
 //! use std::sync::Arc;
@@ -43,7 +48,8 @@
 //!
 //! use prosody_base::Doors;
 //! use prosody_testkit::ClusterConfig;
-//! use prosody_wire::{Client, ClientConfig, NewTopic, OffsetAt, PipeConnector};
+//! use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig};
+//! use prosody_wire::{Client, ClientConfig, NewTopic, PipeConnector};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,14 +58,92 @@
 //! let broker = prosody_testkit::Cluster::start(ClusterConfig::default(), doors.clone());
 //! let config = ClientConfig::new(broker.bootstrap().split(','));
 //! let client = Client::new(config, Arc::new(PipeConnector(broker.network())), doors.clone())?;
-//!
 //! let deadline = doors.clock.now() + Duration::from_secs(10);
 //! client.admin().create_topic(&NewTopic::new("orders").partitions(2), deadline).await?;
-//! let ends = client.admin().offsets("orders", OffsetAt::Latest, deadline).await?;
-//! assert_eq!(ends.into_iter().collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+//!
+//! let producer = Producer::new(&client, ProducerConfig::default());
+//! let order = OutgoingRecord {
+//!     topic: "orders",
+//!     partition: None, // the key's
+//!     key: Some(b"customer-7"),
+//!     value: Some(br#"{"item":"tea"}"#),
+//!     headers: &[(b"source", Some(b"shop"))],
+//!     timestamp: None, // now
+//! };
+//! // The place in the order is taken by the call; awaiting says what became of it.
+//! match producer.send(order, Some(deadline)).await {
+//!     Ok(written) => assert_eq!((&*written.topic, written.offset), ("orders", 0)),
+//!     Err(why) => panic!("{why}"), // with `why.outcome`: not written, or unknown
+//! }
+//! producer.close(deadline).await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Consume
+//!
+//! A [`group::Group`] says which partitions are ours, a [`fetch::Fetcher`] reads them ahead, and a [`group::Committer`]
+//! commits under the epoch of the assignment, so that nothing is committed for a partition that somebody else has.
+//!
+//! ```
+//! # #![allow(clippy::disallowed_methods)]
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use prosody_base::Doors;
+//! # use prosody_testkit::{Cluster, ClusterConfig};
+//! use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, StartAt};
+//! use prosody_wire::group::{CommitOffset, Group, GroupConfig, GroupEvent};
+//! # use prosody_wire::{Client, ClientConfig, PipeConnector};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let doors = Doors::process()?;
+//! # let broker = Cluster::start(ClusterConfig::default(), doors.clone());
+//! # broker.create_topic("orders", 1).map_err(|why| why.1)?;
+//! # broker.append("orders", 0, &[(Some(b"customer-7"), Some(b"tea")), (Some(b"customer-9"), Some(b"milk"))]);
+//! # let config = ClientConfig::new(broker.bootstrap().split(','));
+//! # let client = Client::new(config, Arc::new(PipeConnector(broker.network())), doors.clone())?;
+//! let mut group = Group::join(&client, GroupConfig::new("billing", ["orders".into()]));
+//! let (committer, fetcher) = (group.committer(), Fetcher::new(&client, FetchConfig::default()));
+//! let (epoch, mine) = loop {
+//!     match group.event().await {
+//!         GroupEvent::Assigned { epoch, partitions } => break (epoch, partitions),
+//!         // Finish what runs, commit it, and say so; heartbeats go on meanwhile.
+//!         GroupEvent::Revoke { done, .. } => done.done(),
+//!         // Stop at once: it is somebody else's already.
+//!         GroupEvent::Lost { .. } => {}
+//!         GroupEvent::Failed(why) => eprintln!("{why}"),
+//!     }
+//! };
+//! for one in mine {
+//!     let start = match one.committed {
+//!         Some(at) => StartAt::Offset { offset: at.offset, leader_epoch: at.leader_epoch.unwrap_or(-1) },
+//!         None => StartAt::Earliest,
+//!     };
+//!     let mut reader = fetcher.open(one.tp.clone(), start);
+//!     if let FetchItem::Batch(batch) = reader.next().await {
+//!         for record in batch.records() {
+//!             let record = record?;
+//!             println!("{:?} wants {:?}", record.key(), record.value());
+//!         }
+//!         let offset = batch.last_offset() + 1;
+//!         let read = CommitOffset { tp: one.tp, offset, leader_epoch: None, metadata: String::new() };
+//!         committer.commit(epoch, vec![read]).await?;
+//! #       assert_eq!(offset, 2);
+//!     }
+//! }
+//! group.leave(doors.clock.now() + Duration::from_secs(5)).await;
+//! # let committed = broker.group("billing").map(|group| group.offsets.len());
+//! # assert_eq!(committed, Some(1));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! [`Error`] says what was being done, to which broker, topic, partition or group, what came back, and by
+//! [`Error::is_retriable`] whether a retry helps. Bugs that other clients had, and the tests that keep them away here, are
+//! listed in `docs/bugs-of-others.md`; the protocol's versions in `docs/protocol.md`.
 
 pub mod batch;
 
