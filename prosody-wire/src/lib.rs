@@ -177,8 +177,8 @@ pub use error::{DecodeError, Error, ErrorKind};
 pub use figures::BrokerFigures;
 pub use limits::Limits;
 pub use net::{
-    BoxFuture, Connector, PipeConnector, Stream, TcpConnector, TlsConnector, TlsError, TlsFile, TlsIdentity,
-    TlsOptions,
+    BoxFuture, Connector, EndpointError, HttpAnswer, HttpConnection, HttpEndpoint, HttpError, PipeConnector,
+    Stream, TcpConnector, TlsConnector, TlsError, TlsFile, TlsIdentity, TlsOptions,
 };
 pub use proto::{Disposition, ErrorCode};
 pub use sasl::{

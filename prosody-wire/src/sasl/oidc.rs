@@ -1,27 +1,21 @@
 //! How does a token endpoint give a client its token? OAuth 2.0 client credentials (RFC 6749 4.4, KIP-768): one POST,
 //! with the client's id and secret in its Authorization header.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, Uri, header};
-use hyper_util::rt::TokioIo;
+use hyper::header::{self, HeaderName, HeaderValue};
 
 use super::bearer::{Token, TokenError, TokenProvider};
 use crate::error::{Error, ErrorKind};
-use crate::net::{BoxFuture, Connector, Stream, TlsConnector, TlsError, TlsOptions};
+use crate::net::{
+    BoxFuture, Connector, EndpointError, HttpAnswer, HttpEndpoint, HttpError, TlsOptions, bare,
+};
 use crate::secret::Secret;
 
-/// Longest answer; tokens are a few kilobytes.
-const ANSWER_BYTES: usize = 64 << 10;
-/// Most header lines of an answer.
-const HEADERS: usize = 100;
 /// Life of a token whose endpoint does not say how long it counts.
 const UNTOLD_LIFE: Duration = Duration::from_secs(300);
 /// Longest text of an endpoint that is repeated in an error.
@@ -45,11 +39,7 @@ pub struct ClientCredentialsConfig {
 #[derive(Debug)]
 pub struct ClientCredentials {
     config: ClientCredentialsConfig,
-    host: String,
-    port: u16,
-    path: String,
-    authority: String,
-    connector: Arc<dyn Connector>,
+    endpoint: HttpEndpoint,
 }
 
 impl ClientCredentials {
@@ -62,65 +52,44 @@ impl ClientCredentials {
         tcp: Arc<dyn Connector>,
         tls: TlsOptions,
     ) -> Result<ClientCredentials, Error> {
-        let wrong = |why: &str| {
+        let wrong = |why: String| {
             let endpoint = bare(&config.endpoint);
-            Error::new(format!("token endpoint {endpoint}"), ErrorKind::Config(why.to_owned()))
+            Error::new(format!("token endpoint {endpoint}"), ErrorKind::Config(why))
         };
-        let uri: Uri = config.endpoint.parse().map_err(|_| wrong("it is no URL"))?;
-        let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?;
-        if authority.as_str().contains('@') {
-            return Err(wrong("user and password do not belong into the URL"));
-        }
-        let (connector, port): (Arc<dyn Connector>, u16) = match uri.scheme_str() {
-            Some("http") => (tcp, 80),
-            Some("https") => {
-                let encrypted = TlsConnector::new(tcp, tls);
-                let encrypted = encrypted.map_err(|why| Error::new("token endpoint", ErrorKind::Tls(why)))?;
-                (Arc::new(encrypted), 443)
-            }
-            _ => return Err(wrong("it begins neither with https:// nor with http://")),
-        };
-        // A connector takes an address of IPv6 without its brackets.
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(port);
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let authority = authority.to_string();
+        let endpoint = HttpEndpoint::new(&config.endpoint, tcp, tls).map_err(|why| match why {
+            EndpointError::Url(why) => wrong(why),
+            EndpointError::Tls(why) => Error::new("token endpoint", ErrorKind::Tls(why)),
+        })?;
         if config.client_id.is_empty() {
-            return Err(wrong("the client id is empty"));
+            return Err(wrong("the client id is empty".to_owned()));
         }
-        Ok(ClientCredentials { config, host, port, path, authority, connector })
+        Ok(ClientCredentials { config, endpoint })
     }
 
     async fn ask(&self) -> Result<Token, TokenError> {
-        let failed = |why: String| TokenError::unavailable(self.about(&why));
-        let stream = self.connector.connect(&self.host, self.port).await.map_err(|cause| {
-            let (why, retriable) = match TlsError::of(&cause) {
-                Some(tls) => (tls.to_string(), tls.is_retriable()),
-                None => (cause.to_string(), true),
-            };
-            TokenError { why: self.about(&why), retriable }
-        })?;
-        let request = self.request().map_err(|why| TokenError::refused(self.about(&why)))?;
-        let (status, body) = exchange(stream, request).await.map_err(|why| failed(why.0))?;
+        let broken = |why: HttpError| TokenError { why: why.why, retriable: why.retriable };
+        let (headers, body) = self.request().map_err(|why| TokenError::refused(self.about(&why)))?;
+        let mut connection = self.endpoint.connect().await.map_err(broken)?;
+        let HttpAnswer { status, body, .. } =
+            self.endpoint.post(&mut connection, &headers, body).await.map_err(broken)?;
         let answer: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
-        if status == StatusCode::OK {
+        if status == 200 {
             return answer
                 .as_ref()
                 .and_then(token_in)
                 .ok_or_else(|| TokenError::refused(self.about("its answer holds no `access_token`")));
         }
         let field = |name: &str| answer.as_ref()?.get(name)?.as_str().map(|text| self.safe(text));
-        let mut why = format!("HTTP {}", status.as_u16());
+        let mut why = format!("HTTP {status}");
         for said in [field("error"), field("error_description")].into_iter().flatten() {
             why.push_str(": ");
             why.push_str(&said);
         }
-        let again = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
-        let retriable = status.is_server_error() || again;
+        let retriable = status >= 500 || [408, 429].contains(&status);
         Err(TokenError { why: self.about(&why), retriable })
     }
 
-    fn request(&self) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self) -> Result<([(HeaderName, HeaderValue); 4], Bytes), String> {
         let ClientCredentialsConfig { client_id, client_secret, scope, .. } = &self.config;
         let credentials = format!("{}:{}", form(client_id), form(client_secret.reveal()));
         let mut body = "grant_type=client_credentials".to_owned();
@@ -128,19 +97,18 @@ impl ClientCredentials {
             body.push_str("&scope=");
             body.push_str(&form(scope));
         }
-        Request::post(&self.path)
-            .header(header::HOST, &self.authority)
-            .header(header::USER_AGENT, concat!("prosody/", env!("CARGO_PKG_VERSION")))
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(header::AUTHORIZATION, format!("Basic {}", BASE64.encode(credentials)))
-            .header(header::CONNECTION, "close")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|why| why.to_string())
+        let authorization = format!("Basic {}", BASE64.encode(credentials));
+        let headers = [
+            (header::ACCEPT, HeaderValue::from_static("application/json")),
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded")),
+            (header::AUTHORIZATION, HeaderValue::from_str(&authorization).map_err(|why| why.to_string())?),
+            (header::CONNECTION, HeaderValue::from_static("close")),
+        ];
+        Ok((headers, Bytes::from(body)))
     }
 
     fn about(&self, why: &str) -> String {
-        format!("{}: {why}", bare(&self.config.endpoint))
+        self.endpoint.about(why)
     }
 
     /// A peer's text without our secret, should it send that back, in one line and not without end.
@@ -153,19 +121,6 @@ impl TokenProvider for ClientCredentials {
     fn token(&self) -> BoxFuture<'_, Result<Token, TokenError>> {
         Box::pin(self.ask())
     }
-}
-
-/// The endpoint without what may be secret in it: a user before its host, a query behind its path.
-fn bare(endpoint: &str) -> String {
-    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let host_at = rest.find('/').unwrap_or(rest.len());
-    let rest = match rest.get(..host_at).and_then(|host| host.rfind('@')) {
-        Some(at) => rest.get(at + 1..).unwrap_or_default(),
-        None => rest,
-    };
-    let text = if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") };
-    text.chars().take(SAID_CHARS).collect()
 }
 
 /// A text in a form (`application/x-www-form-urlencoded`), as RFC 6749 wants it in the Authorization header too.
@@ -189,40 +144,4 @@ fn token_in(answer: &serde_json::Value) -> Option<Token> {
     });
     let life = told.filter(|seconds| *seconds > 0).map_or(UNTOLD_LIFE, Duration::from_secs);
     Some(Token::new(value).lifetime(life))
-}
-
-/// What broke an exchange, in words.
-struct Broken(String);
-
-impl<E: fmt::Display> From<E> for Broken {
-    fn from(why: E) -> Broken {
-        Broken(why.to_string())
-    }
-}
-
-/// One request and its whole answer on a connection of its own. The caller bounds the time.
-async fn exchange(
-    stream: Box<dyn Stream>,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Broken> {
-    let mut http = http1::Builder::new();
-    http.max_buf_size(ANSWER_BYTES).max_headers(HEADERS);
-    let (mut sender, connection) = http.handshake(TokioIo::new(stream)).await?;
-    let asked = async move {
-        let answer = sender.send_request(request).await?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
-        let body = body.map_err(|why| match why.downcast::<hyper::Error>() {
-            Ok(why) => Broken::from(why),
-            Err(_) => Broken(format!("its answer is longer than {ANSWER_BYTES} bytes")),
-        })?;
-        Ok((status, body.to_bytes()))
-    };
-    let mut asked = std::pin::pin!(asked);
-    tokio::select! {
-        biased;
-        answer = &mut asked => answer,
-        // The answer may be whole although its connection ended badly; if it is not, it knows why.
-        _ = connection => asked.await,
-    }
 }
