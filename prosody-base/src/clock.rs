@@ -54,6 +54,19 @@ impl Clock {
         }
     }
 
+    /// Nanoseconds since the Unix epoch, as spans count them.
+    #[must_use]
+    pub fn unix_nanos(&self) -> u64 {
+        let since = match self.origin {
+            Some(origin) => {
+                let start = Duration::from_millis(SIMULATED_EPOCH_MS.unsigned_abs());
+                start.saturating_add(Instant::now().saturating_duration_since(origin))
+            }
+            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        };
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Waits for `duration`.
     pub async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;

@@ -22,12 +22,16 @@ use crate::mock::Mock;
 use crate::pipeline::dedup::Dedup;
 use crate::pipeline::filter::SOURCE_SYSTEM;
 use crate::telemetry::Telemetry;
+use crate::trace::{self, SentHeaders, TraceContext, Tracer, Tracing};
 
 /// Numbers the clients of this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Longest wait for sends in flight when a client without a bound on sends is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(30);
+
+/// What spans have at least to reach their collector when a client is closed, however long the rest took.
+const LAST_SPANS: Duration = Duration::from_millis(500);
 
 /// Where a client is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +166,9 @@ impl Client {
     /// sends to one key keep their order; the result waits for all in-sync replicas, at most `SendTimeout`. Dropping
     /// the future does not take the message back.
     ///
+    /// Its headers say where it was sent from in a distributed trace (`traceparent`, `tracestate` and `baggage`): the
+    /// [current](TraceContext::current) context when this is called, or a span of its own when spans are exported.
+    ///
     /// # Errors
     /// With [`Error::may_have_been_written`], which says whether the record can be in the log all the same.
     pub fn send(
@@ -170,10 +177,13 @@ impl Client {
         key: &str,
         payload: &[u8],
     ) -> impl Future<Output = Result<Delivery, Error>> + Send + 'static {
-        let sending = self.queue(topic, key, payload);
         let lasting = Arc::clone(&self.shared.lasting);
-        let topic: Arc<str> = Arc::from(topic);
-        let told = lasting.telemetry.clone().map(|telemetry| (telemetry, key.to_owned()));
+        let name: Arc<str> = Arc::from(topic);
+        let cause = TraceContext::current();
+        let (trace, span) = lasting.tracing.sending(&name, Some(key.as_bytes()), cause);
+        let sending = self.queue(topic, key, payload, trace.as_ref());
+        let topic = name;
+        let told = lasting.telemetry.clone().map(|telemetry| (telemetry, key.to_owned(), trace));
         async move {
             let delivered = match sending {
                 Ok(sending) => {
@@ -182,16 +192,26 @@ impl Client {
                 }
                 Err(error) => Err(error),
             };
+            match &delivered {
+                Ok(delivery) => span.delivered(delivery.partition, delivery.offset),
+                Err(why) => span.failed(why.code().unwrap_or("failed"), &why.to_string()),
+            }
             let counters = &lasting.counters;
             if delivered.is_ok() { &counters.sent } else { &counters.failed_sends }.one();
-            if let (Ok(delivery), Some((telemetry, key))) = (&delivered, told) {
-                telemetry.sent(topic, delivery.partition, delivery.offset, key);
+            if let (Ok(delivery), Some((telemetry, key, trace))) = (&delivered, told) {
+                telemetry.sent((topic, delivery.partition, delivery.offset), key, trace);
             }
             delivered.map(|delivery| Delivery { partition: delivery.partition, offset: delivery.offset })
         }
     }
 
-    fn queue(&self, topic: &str, key: &str, payload: &[u8]) -> Result<prosody_wire::produce::Sending, Error> {
+    fn queue(
+        &self,
+        topic: &str,
+        key: &str,
+        payload: &[u8],
+        trace: Option<&TraceContext>,
+    ) -> Result<prosody_wire::produce::Sending, Error> {
         self.open()?;
         let lasting = &self.shared.lasting;
         if let Some(why) = wrong_topic(topic) {
@@ -207,12 +227,20 @@ impl Client {
         if let Some(mock) = &self.shared.mock {
             mock.ensure_topic(topic);
         }
+        let sent = SentHeaders::of(trace);
+        let source = (SOURCE_SYSTEM.as_bytes(), Some(self.source_system().as_bytes()));
+        let mut headers = [source; 4];
+        let mut count = 1;
+        for (place, header) in headers.iter_mut().skip(1).zip(sent.each()) {
+            *place = header;
+            count += 1;
+        }
         let record = OutgoingRecord {
             topic,
             partition: None,
             key: Some(key.as_bytes()),
             value: Some(payload),
-            headers: &[(SOURCE_SYSTEM.as_bytes(), Some(self.source_system().as_bytes()))],
+            headers: headers.get(..count).unwrap_or_default(),
             timestamp: None,
         };
         let deadline = lasting.config.send_timeout.map(|timeout| lasting.doors.clock.now() + timeout);
@@ -287,20 +315,24 @@ impl Client {
         Reading { client: lasting.number, group, samples }
     }
 
-    /// Unsubscribes, waits for sends in flight within their own timeouts, and closes every connection. Later calls
-    /// fail.
+    /// Unsubscribes, waits for sends in flight within their own timeouts, sends the spans that wait within
+    /// `ShutdownTimeout`, and closes every connection. Later calls fail.
     ///
     /// # Errors
     /// As [`unsubscribe`](Client::unsubscribe), or when sends were given up; the client is closed all the same.
     pub async fn close(&self) -> Result<(), Error> {
         self.shared.closed.store(true, Ordering::Release);
-        let unsubscribed = self.unsubscribe().await;
         let lasting = &self.shared.lasting;
+        let until = lasting.doors.clock.now() + lasting.config.shutdown_timeout;
+        let unsubscribed = self.unsubscribe().await;
         let mut flushed = Ok(());
         if let Some(producer) = self.shared.producer.get() {
             let deadline = lasting.doors.clock.now() + lasting.config.send_timeout.unwrap_or(CLOSE_TIME);
             let closed = producer.close(deadline).await;
             flushed = closed.map_err(|why| Error::from_wire("closing a client", &why));
+        }
+        if let Some(tracer) = &lasting.tracing.tracer {
+            tracer.flush(until.max(lasting.doors.clock.now() + LAST_SPANS)).await;
         }
         lasting.wire.close();
         unsubscribed.and(flushed)
@@ -513,16 +545,20 @@ impl ClientBuilder {
     /// # Errors
     /// One error that lists every problem by option and variable.
     pub fn build(self) -> Result<Client, ConfigError> {
+        let spans = trace::settings::read(&self.environment);
         let environment = read_environment(self.environment);
-        for warning in environment.warnings {
+        for warning in environment.warnings.iter().chain(&spans.warnings) {
             tracing::warn!("{warning}");
         }
+        let problems = environment.problems.into_iter().chain(spans.problems).collect();
         let mut options = self.options.or(environment.options);
         if self.transport.is_some() {
             // Simulated processes share one real machine, and its ports.
             options.probe_port.get_or_insert(0);
         }
-        let config = check(options, environment.problems)?;
+        let config = check(options, problems)?;
+        // Collectors are outside of a cluster in this process.
+        let tcp = self.transport.as_ref().map_or_else(tcp, |(connector, _)| Arc::clone(connector));
         let (wire, doors, mock) = connect(&config, self.transport)?;
         let store = self.store.or_else(|| mock.as_ref().and_then(|mock| mock.store(&doors.clock)));
         let rng = doors.rng.fork();
@@ -536,6 +572,12 @@ impl ClientBuilder {
             let source = Arc::clone(&config.source_system);
             Telemetry::start(topic, source, (&wire, config.producer()), &doors, &counters)
         });
+        let tracer = match spans.settings {
+            Some(settings) => Some(tracer(settings, &config, tcp, &doors, &counters)?),
+            None => None,
+        };
+        let (messages, timers) = (config.message_spans, config.timer_spans);
+        let tracing = Arc::new(Tracing { tracer, messages, timers });
         let lasting = Lasting {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             config: Arc::new(config),
@@ -544,6 +586,7 @@ impl ClientBuilder {
             dedup: Arc::new(dedup),
             counters,
             telemetry,
+            tracing,
             held: Arc::default(),
             occupied: Arc::default(),
             names: Arc::new(watch::channel(Vec::new()).0),
@@ -561,6 +604,27 @@ impl ClientBuilder {
             }),
         })
     }
+}
+
+fn tracer(
+    settings: trace::settings::Settings,
+    config: &Checked,
+    tcp: Arc<dyn Connector>,
+    doors: &Doors,
+    counters: &Arc<crate::insight::Counters>,
+) -> Result<Arc<Tracer>, ConfigError> {
+    let common = trace::Common {
+        client_id: if config.source_system.is_empty() {
+            Arc::from("prosody")
+        } else {
+            Arc::clone(&config.source_system)
+        },
+        group_id: config.group_id.clone(),
+    };
+    Tracer::start(settings, common, tcp, doors, counters).map_err(|why| {
+        let option = "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned();
+        ConfigError { problems: vec![Problem { option, variable: String::new(), why: why.to_string() }] }
+    })
 }
 
 /// The Kafka layer for a configuration: a real cluster, one in this process, or a test's.

@@ -11,6 +11,7 @@ use prosody_state::{Category, Firing, KeyImage, MAX_KEY_BYTES, Overlay, StoreErr
 use tokio::sync::Notify;
 
 use crate::handler::HandlerError;
+use crate::trace::{Lineage, Place, TraceContext};
 
 /// The surroundings of one attempt at one event. Cheap to clone; a clone that outlives the attempt stays cancelled.
 #[derive(Clone)]
@@ -64,6 +65,29 @@ impl Context {
         self.attempt.enter()
     }
 
+    /// Where this attempt runs in a distributed trace: as the message's headers say, or, of a timer, as it was where the
+    /// timer was scheduled. `None` when nobody traced it.
+    ///
+    /// It is [current](TraceContext::current) while the handler runs, so what the handler sends and schedules belongs to
+    /// the trace by itself; a task that the handler spawns takes it along with [`TraceContext::follow`].
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.attempt.place.here()
+    }
+
+    /// The same with where it came from, for bindings that make spans of their own.
+    #[must_use]
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.attempt.place.lineage()
+    }
+
+    /// Says that the handler runs in this span, which a binding made of [`lineage`](Context::lineage): state and
+    /// baggage stay. `recorded` says that
+    /// somebody else records it; otherwise it is exported from here, if anything is.
+    pub fn locate(&self, here: TraceContext, recorded: bool) {
+        self.attempt.place.locate(here, recorded);
+    }
+
     /// Schedules a timer of this event's key, at the nearest second. It fires at that second or later, at once when
     /// that is past, and never while another event of the key runs. A timer that is scheduled already stays.
     ///
@@ -73,8 +97,8 @@ impl Context {
     /// Transient: without a store, which `PROSODY_CASSANDRA_NODES` names; beyond 16,384 timers of the key; once the
     /// attempt has ended.
     pub async fn schedule(&self, time: SystemTime) -> Result<(), HandlerError> {
-        let time = seconds(time);
-        self.attempt.timers("scheduling a timer", |overlay| overlay.schedule(time, &Bytes::new()))
+        let (time, trace) = (seconds(time), self.row());
+        self.attempt.timers("scheduling a timer", |overlay| overlay.schedule(time, &trace))
     }
 
     /// Replaces all timers of this event's key by one.
@@ -82,8 +106,8 @@ impl Context {
     /// # Errors
     /// As [`schedule`](Context::schedule).
     pub async fn clear_and_schedule(&self, time: SystemTime) -> Result<(), HandlerError> {
-        let time = seconds(time);
-        self.attempt.timers("replacing timers", |overlay| overlay.clear_and_schedule(time, &Bytes::new()))
+        let (time, trace) = (seconds(time), self.row());
+        self.attempt.timers("replacing timers", |overlay| overlay.clear_and_schedule(time, &trace))
     }
 
     /// Removes the timer of this event's key that is due at `time`, if there is one.
@@ -117,6 +141,11 @@ impl Context {
     pub fn scheduled(&self) -> Result<Vec<SystemTime>, HandlerError> {
         let times = self.attempt.timers("listing timers", |overlay| Ok(overlay.scheduled()))?;
         Ok(times.into_iter().map(|time| UNIX_EPOCH + Duration::from_secs(time.seconds().into())).collect())
+    }
+
+    /// What a timer that is scheduled now keeps of the trace.
+    fn row(&self) -> Bytes {
+        TraceContext::current().or_else(|| self.trace()).map(|trace| trace.to_row()).unwrap_or_default()
     }
 }
 
@@ -181,6 +210,7 @@ pub(crate) struct Attempt {
     abandon: Notify,
     occupants: AtomicUsize,
     scope: Mutex<Scope>,
+    pub(crate) place: Place,
     farewell: Mutex<Option<Farewell>>,
 }
 
@@ -195,6 +225,7 @@ impl Attempt {
             abandon: Notify::new(),
             occupants: AtomicUsize::new(0),
             scope: Mutex::default(),
+            place: Place::default(),
             farewell: Mutex::new(None),
         }
     }
@@ -205,6 +236,7 @@ impl Attempt {
             && !*attempt.cancelled.get_mut()
         {
             attempt.deadline = Some(deadline);
+            attempt.place.forget();
             return old;
         }
         Arc::new(Attempt { deadline: Some(deadline), ..Attempt::new(old.clock.clone()) })
@@ -333,45 +365,5 @@ impl Attempt {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_loop_that_never_awaits_sees_its_timeout_and_a_waiter_is_told() {
-        let clock = Clock::system();
-        let attempt =
-            Attempt::renew(Arc::new(Attempt::new(clock.clone())), clock.now() + Duration::from_secs(1));
-        let context = Context::new(Arc::clone(&attempt));
-        assert!(!context.should_cancel());
-        clock.sleep(Duration::from_secs(1)).await;
-        assert!(context.should_cancel());
-        attempt.cancel();
-        context.cancelled().await;
-    }
-
-    #[tokio::test]
-    async fn an_attempt_is_reused_only_when_nobody_can_see_it() {
-        let clock = Clock::system();
-        let first = Attempt::renew(Arc::new(Attempt::new(clock.clone())), clock.now());
-        let address = Arc::as_ptr(&first);
-        let second = Attempt::renew(first, clock.now());
-        assert_eq!(Arc::as_ptr(&second), address);
-        let kept = Context::new(Arc::clone(&second));
-        kept.attempt.cancel();
-        let third = Attempt::renew(second, clock.now() + Duration::from_secs(9));
-        assert!(kept.should_cancel() && !third.is_cancelled());
-    }
-
-    #[tokio::test]
-    async fn the_farewell_waits_for_the_last_occupant() {
-        let attempt = Arc::new(Attempt::new(Clock::system()));
-        let (first, said) = (attempt.enter(), Arc::new(AtomicBool::new(false)));
-        let second = first.clone();
-        let say = Arc::clone(&said);
-        attempt.when_vacant(move || say.store(true, Ordering::Release));
-        drop(first);
-        assert!(!said.load(Ordering::Acquire));
-        drop(second);
-        assert!(said.load(Ordering::Acquire));
-    }
-}
+#[path = "context_tests.rs"]
+mod tests;

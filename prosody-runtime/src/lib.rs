@@ -63,6 +63,7 @@
 //! | `loader/` | what is in a record that was set aside? |
 //! | `probes/` | how does a running consumer answer health checks, and show itself? |
 //! | `telemetry/` | who tells the telemetry topic what happens? |
+//! | `trace/` | who caused an event, and how does whoever it causes learn of it? |
 //! | `json.rs` | which `id` and `type` does a payload have, and is it JSON? |
 //! | `mock.rs`, `insight/`, `error.rs` | the broker inside; what has happened so far; what went wrong |
 
@@ -86,13 +87,14 @@ mod probes;
 mod schedule;
 mod telemetry;
 mod timers;
+mod trace;
 mod worker;
 
 pub use admin::Admin;
 pub use client::{Assignment, Client, ClientBuilder, ConsumerState, Delivery};
 pub use config::{
     Compression, ConfigError, GroupProtocol, IsolationLevel, Mode, OPTIONS, OptionSpec, Options, Partitioner,
-    Problem, SaslMechanism, SecurityProtocol, Support,
+    Problem, SaslMechanism, SecurityProtocol, SpanRelation, Support,
 };
 pub use context::{Context, Occupancy};
 pub use error::{Error, ErrorKind};
@@ -106,6 +108,7 @@ pub use insight::table::{METRICS, MetricKind, MetricSpec};
 pub use message::Message;
 pub use partition::event::Position;
 pub use prosody_wire::{BoxFuture, FixedToken, Token, TokenError, TokenProvider};
+pub use trace::{Lineage, TraceContext};
 
 /// Compiles and runs the Rust in docs/security.md.
 #[cfg(doctest)]

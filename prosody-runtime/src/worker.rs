@@ -69,7 +69,8 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         ran = Some(Ran { grant, until: now });
         match (verdict, &pipeline.failure_topic) {
             (Verdict::Done, _) => {
-                let effects = Effects::Succeeded(asked);
+                let told = asked.is_some() && pipeline.telemetry.is_some();
+                let effects = Effects::Succeeded(asked, if told { attempt.place.here() } else { None });
                 settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
             }
             (Verdict::GiveUp, _) => {
@@ -82,7 +83,8 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
                 settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
             }
             (Verdict::Route, Some(topic)) => {
-                routes::write(&pipeline, topic, &gate, partition, admitted, failure);
+                let failed = (failure, attempt.place.here());
+                routes::write(&pipeline, topic, &gate, partition, admitted, failed);
             }
             // Only a mode with a failure topic routes; what could not be routed would not be lost.
             (Verdict::Unfinished | Verdict::Route, _) => {

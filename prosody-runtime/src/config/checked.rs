@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use prosody_wire::produce::ProducerConfig;
 
-use super::options::{Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner};
+use super::choices::{Compression, GroupProtocol, IsolationLevel, Mode, Partitioner, SpanRelation};
+use super::options::Options;
 use super::places::{cluster, distinct, probes, telemetry, wrong_topic};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
@@ -64,6 +65,8 @@ pub(crate) struct Checked {
     pub(crate) idempotence_cache: usize,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
+    pub(crate) message_spans: SpanRelation,
+    pub(crate) timer_spans: SpanRelation,
     /// Where life-cycle events go, if anywhere.
     pub(crate) telemetry: Option<Arc<str>>,
     pub(crate) security: Security,
@@ -297,6 +300,8 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
             seconds(60),
             Duration::MAX,
         ),
+        message_spans: options.message_spans.unwrap_or(SpanRelation::Child),
+        timer_spans: options.timer_spans.unwrap_or(SpanRelation::FollowsFrom),
         telemetry,
         security,
         client_rack: check.text("ClientRack", options.client_rack),

@@ -27,6 +27,10 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(checked.fetch_buffer, 64 << 20);
     assert_eq!((checked.idempotence_cache, checked.idempotence_ttl.as_secs()), (8_192, 7 * 86_400));
     assert_eq!(checked.source_system.as_ref(), "g");
+    assert_eq!(
+        (checked.message_spans, checked.timer_spans),
+        (SpanRelation::Child, SpanRelation::FollowsFrom)
+    );
     assert_eq!(checked.mock.as_deref(), Some(MOCK_CLUSTER));
 }
 
@@ -222,4 +226,16 @@ fn the_scheduler_takes_a_share_a_wait_and_a_weight() {
         assert!(problems.len() == 1 && problems[0].starts_with(name), "{name}={text}: {problems:?}");
     }
     assert!(Options::default().set("SchedulerWaitWeight", "much").is_err());
+}
+
+#[test]
+fn spans_are_children_or_follow_and_nothing_else() {
+    let text = [("Mock", "true"), ("MessageSpans", "Follows_From"), ("TimerSpans", "child")];
+    let checked = check(with(&text), vec![]).unwrap();
+    assert_eq!(
+        (checked.message_spans, checked.timer_spans),
+        (SpanRelation::FollowsFrom, SpanRelation::Child)
+    );
+    let why = Options::default().set("TimerSpans", "sibling").unwrap_err().to_string();
+    assert_eq!(why, "TimerSpans (PROSODY_TIMER_SPANS): `sibling` is not one of child, follows_from");
 }

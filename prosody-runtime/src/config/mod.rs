@@ -3,6 +3,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `table.rs` | which options exist, under which names, with which defaults and rules? |
+//! | `choices.rs` | which choices are there, and how do people write them? |
 //! | `options.rs` | what did the user set, in text or in code? |
 //! | `env.rs` | which variables does an environment hold, and which are misspelled? |
 //! | `checked.rs` | is all of it usable together? |
@@ -11,6 +12,7 @@
 //! | `duration.rs` | how do people write durations and sizes? |
 
 mod checked;
+mod choices;
 mod duration;
 mod env;
 mod options;
@@ -19,10 +21,12 @@ mod security;
 mod table;
 
 pub(crate) use checked::{Checked, check};
-pub(crate) use env::read as read_environment;
-pub use options::{
-    Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
+pub use choices::{
+    Compression, GroupProtocol, IsolationLevel, Mode, Partitioner, SaslMechanism, SecurityProtocol,
+    SpanRelation,
 };
+pub(crate) use env::read as read_environment;
+pub use options::Options;
 pub(crate) use places::wrong_topic;
 pub(crate) use security::option_of;
 pub use table::{ConfigError, OPTIONS, OptionSpec, Problem, Support};

@@ -6,136 +6,13 @@ use std::sync::Arc;
 
 use prosody_wire::{Secret, TokenProvider};
 
+use super::choices::{
+    COMPRESSIONS, Compression, GROUP_PROTOCOLS, GroupProtocol, ISOLATION, IsolationLevel, MECHANISMS, MODES,
+    Mode, PARTITIONERS, PROTOCOLS, Partitioner, RELATIONS, SaslMechanism, SecurityProtocol, SpanRelation,
+    choice,
+};
 use super::duration::{parse_duration, parse_size};
 use super::table::{Field, OPTIONS, OptionSpec, Problem, Support};
-
-/// What happens to an event whose handler fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Retried until it succeeds; nothing is given up for a transient error.
-    #[default]
-    Pipeline,
-    /// A few retries, then the failure topic; a permanent error goes there at once.
-    LowLatency,
-    /// Logged, and done: nothing is retried.
-    BestEffort,
-}
-
-/// How record batches are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// gzip: slow and small.
-    Gzip,
-    /// Snappy in xerial framing.
-    Snappy,
-    /// LZ4 frames.
-    #[default]
-    Lz4,
-    /// zstd.
-    Zstd,
-}
-
-/// How a key chooses its partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Partitioner {
-    /// CRC32, which .NET and C clients use.
-    #[default]
-    Crc32,
-    /// murmur2, which Java clients use.
-    Murmur2,
-}
-
-/// How brokers are reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SecurityProtocol {
-    /// Neither encrypted nor authenticated.
-    #[default]
-    Plaintext,
-    /// TLS.
-    Ssl,
-    /// Authenticated, but readable by whoever is on the way.
-    SaslPlaintext,
-    /// TLS, and authenticated inside it.
-    SaslSsl,
-}
-
-/// How the client proves who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaslMechanism {
-    /// By sending the password.
-    Plain,
-    /// By challenge and response with SHA-256.
-    ScramSha256,
-    /// By challenge and response with SHA-512.
-    ScramSha512,
-    /// By tokens of an identity provider.
-    OauthBearer,
-}
-
-/// Which records of transactions are seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IsolationLevel {
-    /// Only those of committed transactions.
-    #[default]
-    ReadCommitted,
-    /// All.
-    ReadUncommitted,
-}
-
-/// Which protocol members speak with their group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GroupProtocol {
-    /// The consumer protocol (KIP-848) where the broker serves it and the group has no classic members; the classic one
-    /// elsewhere.
-    #[default]
-    Auto,
-    /// Members divide the partitions among themselves.
-    Classic,
-    /// The broker divides. Where that is not possible the member does not join, and the log says why.
-    Consumer,
-}
-
-impl From<GroupProtocol> for prosody_wire::group::GroupProtocol {
-    fn from(protocol: GroupProtocol) -> Self {
-        match protocol {
-            GroupProtocol::Auto => Self::Auto,
-            GroupProtocol::Classic => Self::Classic,
-            GroupProtocol::Consumer => Self::Consumer,
-        }
-    }
-}
-
-impl From<Compression> for prosody_wire::batch::Compression {
-    fn from(compression: Compression) -> Self {
-        match compression {
-            Compression::None => Self::None,
-            Compression::Gzip => Self::Gzip,
-            Compression::Snappy => Self::Snappy,
-            Compression::Lz4 => Self::Lz4,
-            Compression::Zstd => Self::Zstd,
-        }
-    }
-}
-
-impl From<Partitioner> for prosody_wire::produce::Partitioner {
-    fn from(partitioner: Partitioner) -> Self {
-        match partitioner {
-            Partitioner::Crc32 => Self::Crc32Consistent,
-            Partitioner::Murmur2 => Self::Murmur2,
-        }
-    }
-}
-
-impl From<IsolationLevel> for prosody_wire::IsolationLevel {
-    fn from(isolation: IsolationLevel) -> Self {
-        match isolation {
-            IsolationLevel::ReadCommitted => Self::ReadCommitted,
-            IsolationLevel::ReadUncommitted => Self::ReadUncommitted,
-        }
-    }
-}
 
 /// Everything a user may set. `None` falls back to the environment variable and then to the default; [`OPTIONS`] and
 /// CONFIGURATION.md describe each. `Duration::MAX` stands for `none` where that is allowed.
@@ -187,6 +64,8 @@ pub struct Options {
     pub telemetry_topic: Option<String>,
     pub loader_cache_size: Option<u64>,
     pub loader_seek_timeout: Option<Duration>,
+    pub message_spans: Option<SpanRelation>,
+    pub timer_spans: Option<SpanRelation>,
     pub security_protocol: Option<SecurityProtocol>,
     pub sasl_mechanism: Option<SaslMechanism>,
     pub sasl_username: Option<String>,
@@ -265,6 +144,7 @@ impl Options {
             Field::Mode(of) => *of(self) = given.map(|text| choice(text, MODES)).transpose()?,
             Field::Security(of) => *of(self) = given.map(|text| choice(text, PROTOCOLS)).transpose()?,
             Field::Mechanism(of) => *of(self) = given.map(|text| choice(text, MECHANISMS)).transpose()?,
+            Field::Relation(of) => *of(self) = given.map(|text| choice(text, RELATIONS)).transpose()?,
             Field::Isolation(of) => *of(self) = given.map(|text| choice(text, ISOLATION)).transpose()?,
             Field::GroupProtocol(of) => {
                 *of(self) = given.map(|text| choice(text, GROUP_PROTOCOLS)).transpose()?
@@ -292,6 +172,7 @@ impl Options {
                 Field::Size(of) => fill(of, &mut self, &mut fallback),
                 Field::Duration(of) | Field::Bound(of) => fill(of, &mut self, &mut fallback),
                 Field::Mode(of) => fill(of, &mut self, &mut fallback),
+                Field::Relation(of) => fill(of, &mut self, &mut fallback),
                 Field::Isolation(of) => fill(of, &mut self, &mut fallback),
                 Field::GroupProtocol(of) => fill(of, &mut self, &mut fallback),
                 Field::Compression(of) => fill(of, &mut self, &mut fallback),
@@ -312,55 +193,6 @@ fn fill<T>(of: fn(&mut Options) -> &mut Option<T>, into: &mut Options, from: &mu
     if of(into).is_none() {
         *of(into) = of(from).take();
     }
-}
-
-/// A choice's words, the first of which is the one documentation uses.
-type Words<T> = &'static [(&'static [&'static str], T)];
-
-const MODES: Words<Mode> = &[
-    (&["pipeline"], Mode::Pipeline),
-    (&["low-latency", "low_latency", "lowlatency"], Mode::LowLatency),
-    (&["best-effort", "best_effort", "besteffort"], Mode::BestEffort),
-];
-const PROTOCOLS: Words<SecurityProtocol> = &[
-    (&["plaintext"], SecurityProtocol::Plaintext),
-    (&["ssl"], SecurityProtocol::Ssl),
-    (&["sasl_plaintext", "sasl-plaintext"], SecurityProtocol::SaslPlaintext),
-    (&["sasl_ssl", "sasl-ssl"], SecurityProtocol::SaslSsl),
-];
-const MECHANISMS: Words<SaslMechanism> = &[
-    (&["plain"], SaslMechanism::Plain),
-    (&["scram-sha-256"], SaslMechanism::ScramSha256),
-    (&["scram-sha-512"], SaslMechanism::ScramSha512),
-    (&["oauthbearer"], SaslMechanism::OauthBearer),
-];
-const ISOLATION: Words<IsolationLevel> = &[
-    (&["read_committed", "read-committed"], IsolationLevel::ReadCommitted),
-    (&["read_uncommitted", "read-uncommitted"], IsolationLevel::ReadUncommitted),
-];
-const GROUP_PROTOCOLS: Words<GroupProtocol> = &[
-    (&["auto"], GroupProtocol::Auto),
-    (&["classic"], GroupProtocol::Classic),
-    (&["consumer"], GroupProtocol::Consumer),
-];
-const COMPRESSIONS: Words<Compression> = &[
-    (&["none"], Compression::None),
-    (&["gzip"], Compression::Gzip),
-    (&["snappy"], Compression::Snappy),
-    (&["lz4"], Compression::Lz4),
-    (&["zstd"], Compression::Zstd),
-];
-const PARTITIONERS: Words<Partitioner> =
-    &[(&["crc32"], Partitioner::Crc32), (&["murmur2"], Partitioner::Murmur2)];
-
-fn choice<T: Copy>(text: &str, words: Words<T>) -> Result<T, String> {
-    let wanted = text.to_ascii_lowercase();
-    words.iter().find(|(names, _)| names.contains(&wanted.as_str())).map(|(_, value)| *value).ok_or_else(
-        || {
-            let known: Vec<&str> = words.iter().filter_map(|(names, _)| names.first().copied()).collect();
-            format!("`{text}` is not one of {}", known.join(", "))
-        },
-    )
 }
 
 fn list(text: &str) -> Vec<String> {

@@ -9,7 +9,8 @@ use prosody_wire::{
 };
 
 use super::checked::Check;
-use super::options::{Options, SaslMechanism, SecurityProtocol};
+use super::choices::{SaslMechanism, SecurityProtocol};
+use super::options::Options;
 
 /// What the Kafka layer is given.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use prosody_wire::Secret;
 
-use super::options::{
-    Compression, GroupProtocol, IsolationLevel, Mode, Options, Partitioner, SaslMechanism, SecurityProtocol,
+use super::choices::{
+    Compression, GroupProtocol, IsolationLevel, Mode, Partitioner, SaslMechanism, SecurityProtocol,
+    SpanRelation,
 };
+use super::options::Options;
 
 /// Where an option's value lives, and so how its text is read.
 #[derive(Clone, Copy)]
@@ -34,6 +36,7 @@ pub(crate) enum Field {
     GroupProtocol(fn(&mut Options) -> &mut Option<GroupProtocol>),
     Compression(fn(&mut Options) -> &mut Option<Compression>),
     Partitioner(fn(&mut Options) -> &mut Option<Partitioner>),
+    Relation(fn(&mut Options) -> &mut Option<SpanRelation>),
     /// The feature does not exist yet.
     Missing,
 }
@@ -512,8 +515,25 @@ pub const OPTIONS: &[OptionSpec] = &[
         support: Support::Full,
         field: Field::Duration(|o| &mut o.loader_seek_timeout),
     },
-    missing("MessageSpans", "PROSODY_MESSAGE_SPANS", "child", "How spans of messages are linked.", &[]),
-    missing("TimerSpans", "PROSODY_TIMER_SPANS", "follows_from", "How spans of timers are linked.", &[]),
+    OptionSpec {
+        name: "MessageSpans",
+        variable: "PROSODY_MESSAGE_SPANS",
+        default: "child",
+        rule: "`child` or `follows_from`",
+        doc: "How the span of a message's handler relates to its sender's: a child in the same trace, or the root of a \
+              trace of its own with a link to it.",
+        support: Support::Full,
+        field: Field::Relation(|o| &mut o.message_spans),
+    },
+    OptionSpec {
+        name: "TimerSpans",
+        variable: "PROSODY_TIMER_SPANS",
+        default: "follows_from",
+        rule: "`child` or `follows_from`",
+        doc: "The same for a timer's handler and the one that scheduled the timer.",
+        support: Support::Full,
+        field: Field::Relation(|o| &mut o.timer_spans),
+    },
     missing("CassandraNodes", "PROSODY_CASSANDRA_NODES", "none", "Where state is kept.", &[]),
     missing("CassandraKeyspace", "PROSODY_CASSANDRA_KEYSPACE", "prosody", "The keyspace of state.", &[]),
     missing("CassandraUser", "PROSODY_CASSANDRA_USER", "none", "User of the store.", &[]),
@@ -530,7 +550,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         variable: "PROSODY_TELEMETRY_ENABLED",
         default: "false",
         rule: "`true` or `false`",
-        doc: "Sends an event to TelemetryTopic whenever a handler starts or ends and whenever a message was sent. Events \
+        doc: "Sends an event to TelemetryTopic whenever a handler starts or ends, a message was sent, or a timer was scheduled or cancelled. Events \
               are dropped, and counted, rather than slowing anything.",
         support: Support::Full,
         field: Field::Flag(|o| &mut o.telemetry_enabled),

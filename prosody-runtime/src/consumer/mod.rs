@@ -44,6 +44,7 @@ use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
 use crate::probes::{self, View};
 use crate::telemetry::Telemetry;
+use crate::trace::Tracing;
 
 use assign::{Assignments, Names};
 use commit::Commits;
@@ -58,6 +59,7 @@ pub(crate) struct Lasting {
     pub(crate) dedup: Arc<Dedup>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) telemetry: Option<Arc<Telemetry>>,
+    pub(crate) tracing: Arc<Tracing>,
     pub(crate) held: Arc<Held>,
     pub(crate) occupied: Arc<AtomicUsize>,
     pub(crate) names: Arc<watch::Sender<Names>>,

@@ -86,6 +86,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         rng,
         counters: Arc::clone(&lasting.counters),
         telemetry: lasting.telemetry.clone(),
+        tracing: Arc::clone(&lasting.tracing),
     });
     let gate = worker::gate(
         handler,

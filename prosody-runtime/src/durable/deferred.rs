@@ -86,7 +86,10 @@ impl Durable {
         }
         let view = found.record.view();
         match self.pipeline.filter.judge(&view) {
-            Ok(judged) => Entry::Message(Record::new(&view, found.record.data(), found.leader_epoch, judged)),
+            Ok(judged) => {
+                let came = (found.leader_epoch, self.pipeline.tracing.now());
+                Entry::Message(Record::new(&view, found.record.data(), came, judged))
+            }
             Err(_) => Entry::Gone(offset, "it is filtered out now".to_owned()),
         }
     }
@@ -127,8 +130,8 @@ impl Durable {
                 self.arm(&mut batch, kind, wait, retry.retries.saturating_add(1));
                 return Some(Plan { batch, timer: ended(), failed: false, goes_on: false });
             }
-            Effects::Succeeded(Some(overlay)) => overlay.into_batch(|| self.doors.rng.next_u64()),
-            Effects::Succeeded(None) | Effects::Failed => KeyBatch::default(),
+            Effects::Succeeded(Some(overlay), _) => overlay.into_batch(|| self.doors.rng.next_u64()),
+            Effects::Succeeded(None, _) | Effects::Failed => KeyBatch::default(),
         };
         let (removed, tries) = match kind {
             TimerKind::DeferredMessage => {

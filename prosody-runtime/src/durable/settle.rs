@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Lane, sabotaged};
-use prosody_state::{Committed, Firing, KeyBatch, KeyImage, Overlay, Resolution, resolve};
+use prosody_state::{
+    Committed, Firing, KeyBatch, KeyImage, Overlay, Resolution, Time, TimerId, TimerKind, resolve,
+};
 use tracing::warn;
 
 use super::Durable;
@@ -18,15 +20,17 @@ use crate::partition::keys::Keyed;
 use crate::partition::runtime::Partition;
 use crate::partition::window::{Admitted, Ending};
 use crate::schedule::gate::{Gate, Ran};
+use crate::telemetry::Happened;
 use crate::timers::{DueTimer, TimerEnd};
+use crate::trace::TraceContext;
 
 /// How long a partition that is being given up waits for the store: shorter than any drain.
 const LAST_BATCH: Duration = Duration::from_secs(5);
 
 /// How an event was done.
 pub(crate) enum Effects {
-    /// Its handler succeeded, or need not run; what it asked for.
-    Succeeded(Option<Box<Overlay>>),
+    /// Its handler succeeded, or need not run; what it asked for, and where it ran, for telemetry.
+    Succeeded(Option<Box<Overlay>>, Option<TraceContext>),
     /// It failed and is not tried again: nothing it asked for counts.
     Failed,
     /// It is set aside for this long: nothing it asked for counts.
@@ -66,12 +70,14 @@ pub(crate) async fn end(
         return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
     };
     let image = one.root.take().unwrap_or_else(|| Arc::clone(&durable.nothing));
+    let here = if let Effects::Succeeded(_, here) = &effects { here.clone() } else { None };
     let Some(plan) = durable.plan(&one.event, &image, effects) else {
         return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
     };
     let mut settling: Pin<Box<dyn Future<Output = Settled> + Send>> = {
         let (durable, partition, key) =
             (Arc::clone(durable), Arc::clone(&partition), Bytes::copy_from_slice(one.event.key()));
+        let changes = durable.changes(&one.event, &image, &plan.batch, here);
         Box::pin(async move {
             let late = async {
                 partition.draining().await;
@@ -80,7 +86,12 @@ pub(crate) async fn end(
             };
             tokio::select! {
                 biased;
-                settled = settle(&durable, &key, image, plan) => settled,
+                settled = settle(&durable, &key, image, plan) => {
+                    if matches!(settled, Settled::Done | Settled::GoesOn) {
+                        durable.tell(&key, changes);
+                    }
+                    settled
+                }
                 () = late => Settled::Unfinished,
             }
         })
@@ -160,14 +171,54 @@ async fn settle(durable: &Durable, key: &Bytes, mut image: Arc<KeyImage>, mut pl
 /// The partition was given up meanwhile.
 struct Late;
 
+/// Timers that come and go with an event, for telemetry.
+type Changes = Vec<(Happened, Time, Option<TraceContext>)>;
+
 impl Durable {
+    /// Which timers of handlers a batch schedules and cancels. What fires is neither.
+    fn changes(
+        &self,
+        event: &Event,
+        image: &KeyImage,
+        batch: &KeyBatch,
+        here: Option<TraceContext>,
+    ) -> Changes {
+        if self.pipeline.telemetry.is_none() {
+            return Changes::new();
+        }
+        let application = |id: &TimerId| id.kind == TimerKind::Application;
+        let (fired, number) = match &event.what {
+            What::Message(..) => (None, None),
+            What::Timer(due) => (Some(due.id), None),
+            What::Retry(retry) => (None, Some(retry.number)),
+        };
+        let put = batch
+            .put_timers
+            .iter()
+            .filter(|put| application(&put.id))
+            .map(|put| (Happened::Scheduled, put.id.time, TraceContext::from_row(&put.facts.trace)));
+        let ids = batch.delete_timers.iter().map(|deleted| deleted.id);
+        let pending = ids.filter(|id| application(id) && Some(*id) != fired).map(|id| id.time);
+        let numbers = batch.remove_timers.iter().filter(|removed| Some(**removed) != number);
+        let deferred = numbers.filter_map(|number| Some(image.deferred_timers.get(number)?.time));
+        let gone = pending.chain(deferred).map(|time| (Happened::Cancelled, time, here.clone()));
+        put.chain(gone).collect()
+    }
+
+    fn tell(&self, key: &[u8], changes: Changes) {
+        let Some(telemetry) = &self.pipeline.telemetry else { return };
+        for (happened, time, trace) in changes {
+            telemetry.timer(happened, (&self.tp, key), time, trace);
+        }
+    }
+
     fn plan(&self, event: &Event, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
         match (&event.what, effects) {
             (What::Message(..), Effects::Deferred(wait)) => self.plan_defer(event, image, wait),
             (What::Timer(due), Effects::Deferred(wait)) if image.holds(due.id, due.nonce) => {
                 self.plan_defer(event, image, wait)
             }
-            (What::Message(_, record), Effects::Succeeded(Some(overlay))) => {
+            (What::Message(_, record), Effects::Succeeded(Some(overlay), _)) => {
                 let mut batch = overlay.into_batch(|| self.doors.rng.next_u64());
                 if batch.is_empty() {
                     return None;
@@ -201,7 +252,7 @@ impl Durable {
         }
         let fresh = || Box::new(Overlay::new(Arc::clone(image), Some(Firing::Pending(due.id))));
         let batch = match effects {
-            Effects::Succeeded(overlay) => {
+            Effects::Succeeded(overlay, _) => {
                 overlay.unwrap_or_else(fresh).into_batch(|| self.doors.rng.next_u64())
             }
             Effects::Failed | Effects::Deferred(_) => fresh().discard(),

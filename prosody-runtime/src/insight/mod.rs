@@ -114,4 +114,10 @@ counters! {
     telemetry_dropped,
     /// Telemetry events that could not be sent.
     telemetry_failed,
+    /// Spans that a collector took.
+    spans_sent,
+    /// Spans that were dropped because too many waited.
+    spans_dropped,
+    /// Spans that no collector took in time.
+    spans_failed,
 }

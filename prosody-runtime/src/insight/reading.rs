@@ -103,6 +103,9 @@ pub(crate) fn samples(
         telemetry_sent,
         telemetry_dropped,
         telemetry_failed,
+        spans_sent,
+        spans_dropped,
+        spans_failed,
     } = counters.read();
     push(&table::MESSAGES, &["ok"], whole(handled));
     push(&table::MESSAGES, &["given_up"], whole(given_up));
@@ -161,6 +164,9 @@ pub(crate) fn samples(
     push(&table::TELEMETRY, &["ok"], whole(telemetry_sent));
     push(&table::TELEMETRY, &["dropped"], whole(telemetry_dropped));
     push(&table::TELEMETRY, &["failed"], whole(telemetry_failed));
+    push(&table::SPANS, &["ok"], whole(spans_sent));
+    push(&table::SPANS, &["dropped"], whole(spans_dropped));
+    push(&table::SPANS, &["failed"], whole(spans_failed));
     for broker in brokers {
         let address = broker.address.as_str();
         for (request, times) in

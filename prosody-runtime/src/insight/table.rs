@@ -150,6 +150,9 @@ metrics! {
     TELEMETRY = Counter "prosody_telemetry_events_total" in "events" by ["result"],
         "Events for the telemetry topic: `ok` (acknowledged), `dropped` (too many waited) or `failed`.",
         "";
+    SPANS = Counter "prosody_spans_total" in "spans" by ["result"],
+        "Spans for the collector: `ok` (it took them), `dropped` (too many waited) or `failed`.",
+        "any lasting rate of `dropped` or `failed`: traces have gaps";
     BROKER_TIME = Histogram "prosody_broker_request_duration_seconds" in "seconds" by ["broker", "request"],
         "From the writing of a request to its answer: `produce`, `fetch` (a broker holds one back while there is nothing to fetch) or `other`.",
         "the 99th percentile of `produce` above a second";

@@ -16,6 +16,8 @@ pub(crate) struct Record {
     pub(crate) offset: i64,
     pub(crate) timestamp: i64,
     pub(crate) leader_epoch: i32,
+    /// When it came, as the tracer counts; 0 without one.
+    pub(crate) received: u32,
     /// The batch, or a copy of this record alone.
     data: Bytes,
     key: Range<u32>,
@@ -34,7 +36,7 @@ impl Record {
     pub(crate) fn new(
         view: &RecordView<'_>,
         data: &Bytes,
-        leader_epoch: i32,
+        (leader_epoch, received): (i32, u32),
         judged: Result<Option<Text>, Poison>,
     ) -> Record {
         let range = |part: &[u8]| {
@@ -48,6 +50,7 @@ impl Record {
             offset: view.offset(),
             timestamp: view.timestamp(),
             leader_epoch,
+            received,
             data: data.clone(),
             key: range(view.key().unwrap_or_default()),
             payload: view.value().map(range),
@@ -147,6 +150,7 @@ impl Record {
             offset,
             timestamp: 0,
             leader_epoch: 0,
+            received: 0,
             data,
             key: 0..key,
             payload: payload.map(|_| key..whole),

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context as Cx, Poll};
 
 use prosody_base::Clock;
 
@@ -13,6 +13,7 @@ use crate::context::Attempt;
 use crate::handler::HandlerError;
 use crate::insight::Counters;
 use crate::schedule::gate::Gate;
+use crate::trace::TraceContext;
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(crate) enum Outcome {
 pub(crate) async fn run<F>(
     start: impl FnOnce() -> F,
     attempt: &Arc<Attempt>,
+    trace: Option<&TraceContext>,
     gate: &Arc<Gate>,
     clock: &Clock,
     counters: &Counters,
@@ -37,11 +39,13 @@ pub(crate) async fn run<F>(
 where
     F: Future<Output = Result<(), HandlerError>>,
 {
+    let start = || within(trace, start);
     let future = match catch_unwind(AssertUnwindSafe(start)) {
         Ok(future) => future,
         Err(panic) => return Outcome::Panicked(text_of(&*panic)),
     };
     let mut future = pin!(Some(future));
+    let poll = |future: Pin<&mut Option<F>>, cx: &mut Cx<'_>| within(trace, || poll(future, cx));
     if let Some(outcome) = std::future::poll_fn(|cx| Poll::Ready(poll(future.as_mut(), cx))).await {
         return outcome;
     }
@@ -74,8 +78,13 @@ where
     outcome
 }
 
+/// Runs user code where the trace says; without one it costs nothing.
+fn within<T>(trace: Option<&TraceContext>, code: impl FnOnce() -> T) -> T {
+    if trace.is_some() { TraceContext::within(trace, code) } else { code() }
+}
+
 /// Polls user code. The future is gone once it has ended, so nothing of it outlives the attempt.
-fn poll<F>(mut future: Pin<&mut Option<F>>, cx: &mut std::task::Context<'_>) -> Option<Outcome>
+fn poll<F>(mut future: Pin<&mut Option<F>>, cx: &mut Cx<'_>) -> Option<Outcome>
 where
     F: Future<Output = Result<(), HandlerError>>,
 {

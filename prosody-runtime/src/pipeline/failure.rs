@@ -6,6 +6,7 @@ use prosody_wire::TopicPartition;
 use super::filter::SOURCE_SYSTEM;
 use crate::partition::event::{Event, Subject};
 use crate::partition::keys::Keyed;
+use crate::trace::{SentHeaders, TraceContext, is_trace_header};
 
 /// Why an event goes to the failure topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,16 +27,18 @@ pub(crate) type Header<'a> = (&'a [u8], Option<&'a [u8]>);
 /// A record of the failure topic.
 pub(crate) struct Routed<'a> {
     event: &'a Event,
+    trace: Option<&'a TraceContext>,
+    sent: SentHeaders<'a>,
     notes: Vec<Note>,
     /// What stands for a timer, which has no value of its own.
     body: Option<Vec<u8>>,
 }
 
 impl<'a> Routed<'a> {
-    /// What is added to the original: where it came from and why it is there.
+    /// What is added to the original: where it came from and why it is there. `trace` is where it failed.
     pub(crate) fn new(
-        group_id: &str,
-        source_system: &str,
+        (group_id, source_system): (&str, &str),
+        trace: Option<&'a TraceContext>,
         tp: &TopicPartition,
         event: &'a Event,
         failure: &Failure,
@@ -66,7 +69,7 @@ impl<'a> Routed<'a> {
             ("source-error", failure.error.clone()),
             ("source-attempts", failure.attempts.to_string()),
         ]);
-        Routed { event, notes, body }
+        Routed { event, trace, sent: SentHeaders::of(trace), notes, body }
     }
 
     pub(crate) fn key(&self) -> Option<&[u8]> {
@@ -83,14 +86,19 @@ impl<'a> Routed<'a> {
         }
     }
 
-    /// All headers of the record but the one that says who sent it, in their order, and then ours: where a record fails
-    /// again the last header of a name is the newest.
+    /// All headers of the record, in their order, but those that say who sent it and, when it was traced, where: and then
+    /// ours. Where a record fails again the last header of a name is the newest.
     pub(crate) fn headers(&self) -> Vec<Header<'_>> {
         let mut headers = Vec::new();
         if let Subject::Message(record) = self.event.subject() {
-            let kept = record.headers().filter(|header| header.key != SOURCE_SYSTEM.as_bytes());
+            let ours = |name: &[u8]| {
+                name == SOURCE_SYSTEM.as_bytes()
+                    || self.trace.is_some_and(|trace| is_trace_header(trace, name))
+            };
+            let kept = record.headers().filter(|header| !ours(header.key));
             headers.extend(kept.map(|header| (header.key, header.value)));
         }
+        headers.extend(self.sent.each());
         headers.extend(self.notes.iter().map(|(name, text)| (name.as_bytes(), Some(text.as_bytes()))));
         headers
     }

@@ -43,6 +43,7 @@ use crate::partition::window::Admitted;
 use crate::schedule::gate::Gate;
 use crate::schedule::routes::FailureTopic;
 use crate::telemetry::Telemetry;
+use crate::trace::Tracing;
 
 use attempt::Outcome;
 use dedup::{Dedup, Fingerprint};
@@ -69,6 +70,7 @@ pub(crate) struct Pipeline {
     pub(crate) rng: Rng,
     pub(crate) counters: Arc<Counters>,
     pub(crate) telemetry: Option<Arc<Telemetry>>,
+    pub(crate) tracing: Arc<Tracing>,
 }
 
 /// What becomes of an event, with what a failure topic needs to know.
@@ -103,7 +105,8 @@ pub(crate) fn admit(
             if view.value().is_none() {
                 counters.tombstones.one();
             }
-            return Some(Record::new(view, data, leader_epoch, judged));
+            let received = pipeline.tracing.now();
+            return Some(Record::new(view, data, (leader_epoch, received), judged));
         }
         Err(Skip::Own) => counters.skipped_own.one(),
         Err(Skip::Type) => counters.skipped_type.one(),
@@ -199,28 +202,35 @@ pub(crate) async fn process<H: Handler>(
         let facts = facts(pipeline, partition, event, End::Transient);
         return judge(pipeline, tp, event, facts, why);
     }
-    // 7. The handler, with its timeout and its cancellation.
-    let told = pipeline.telemetry.as_ref().map(|telemetry| (telemetry, telemetry.dispatched(tp, event)));
+    // 7. The handler, with its timeout and its cancellation, in the trace of what caused the event.
+    let (lineage, span) = pipeline.tracing.begin(tp, event, root.as_deref());
+    let trace = lineage.map(|lineage| attempt.place.begin(lineage));
+    let trace = trace.as_ref();
+    let told =
+        pipeline.telemetry.as_ref().map(|telemetry| (telemetry, telemetry.dispatched(tp, event, trace)));
     let context = Context::new(Arc::clone(attempt));
     let outcome = match event.subject() {
         Subject::Message(record) => {
             let message = record.message(&tp.topic, tp.partition);
             if message.is_tombstone() {
-                attempt::run(|| handler.on_tombstone(context, message), attempt, gate, clock, counters).await
+                attempt::run(|| handler.on_tombstone(context, message), attempt, trace, gate, clock, counters)
+                    .await
             } else {
-                attempt::run(|| handler.on_message(context, message), attempt, gate, clock, counters).await
+                attempt::run(|| handler.on_message(context, message), attempt, trace, gate, clock, counters)
+                    .await
             }
         }
         Subject::Timer(time) => {
             let timer = timer_of(event.key(), time);
-            attempt::run(|| handler.on_timer(context, timer), attempt, gate, clock, counters).await
+            attempt::run(|| handler.on_timer(context, timer), attempt, trace, gate, clock, counters).await
         }
         Subject::Nothing => Outcome::Abandoned,
     };
     // 8. What its end means: the steps of the mode.
     let (end, why) = end_of(counters, event, outcome, attempt);
+    pipeline.tracing.end(span, attempt, end, &why);
     if let Some((telemetry, subject)) = told {
-        telemetry.ended(subject, end, &why);
+        telemetry.ended(subject.at(attempt.place.here()), end, &why);
     }
     if partition.durable().is_some() && event.failures == 0 && event.deferred().is_none() && is_running() {
         note(pipeline, end);

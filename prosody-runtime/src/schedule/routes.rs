@@ -12,11 +12,13 @@ use tracing::{error, warn};
 use super::gate::Gate;
 use crate::durable::settle::{self, Effects};
 use crate::partition::event::{Event, Subject};
+use crate::partition::keys::Keyed;
 use crate::partition::runtime::Partition;
 use crate::partition::window::{Admitted, Ending};
 use crate::pipeline::failure::{Failure, Routed};
 use crate::pipeline::retry::Backoff;
 use crate::pipeline::{Pipeline, remember};
+use crate::trace::{self, TraceContext};
 
 /// Waits between writes that failed for a reason the producer does not retry by itself.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
@@ -36,15 +38,17 @@ pub(crate) struct FailureTopic {
     pub(crate) spawner: Spawner,
 }
 
-/// Writes an event to the failure topic, however often that takes, and then finishes it.
+/// Writes an event to the failure topic, however often that takes, and then finishes it. `trace` is where its handler
+/// ran, if it did.
 pub(crate) fn write(
     pipeline: &Arc<Pipeline>,
     topic: &Arc<FailureTopic>,
     gate: &Arc<Gate>,
     partition: Arc<Partition>,
     mut one: Admitted,
-    failure: Failure,
+    (failure, trace): (Failure, Option<TraceContext>),
 ) {
+    let trace = trace.or_else(|| trace::origin(&one.event, one.root.as_deref()));
     partition.copy_out(one.slot, &mut one.event);
     let (pipeline, gate, spawner) = (Arc::clone(pipeline), Arc::clone(gate), topic.spawner.clone());
     let topic = Arc::clone(topic);
@@ -57,7 +61,7 @@ pub(crate) fn write(
             };
             tokio::select! {
                 biased;
-                () = deliver(&pipeline, &topic, &partition, &one.event, &failure) => true,
+                () = deliver(&pipeline, &topic, &partition, &one.event, (&failure, trace.clone())) => true,
                 () = too_late => false,
             }
         };
@@ -81,10 +85,12 @@ async fn deliver(
     topic: &FailureTopic,
     partition: &Partition,
     event: &Event,
-    failure: &Failure,
+    (failure, trace): (&Failure, Option<TraceContext>),
 ) {
     let (clock, tp, position) = (&pipeline.clock, partition.tp(), event.position());
-    let routed = Routed::new(&topic.group_id, &topic.source_system, tp, event, failure);
+    let names = (&*topic.group_id, &*topic.source_system);
+    let (trace, span) = pipeline.tracing.sending(&topic.name, Some(event.key()), trace);
+    let routed = Routed::new(names, trace.as_ref(), tp, event, failure);
     let headers = routed.headers();
     let mut tries = 0u32;
     loop {
@@ -113,7 +119,10 @@ async fn deliver(
                 ),
             }
         };
-        let Err(why) = sent else { return };
+        let why = match sent {
+            Ok(delivery) => return span.delivered(delivery.partition, delivery.offset),
+            Err(why) => why,
+        };
         tries = tries.saturating_add(1);
         pipeline.counters.failed_routes.one();
         let wait = AGAIN.wait(tries, pipeline.rng.unit());

@@ -9,12 +9,10 @@ use crate::insight::quote::quote;
 use crate::partition::event::{Event, Subject as Called};
 use crate::partition::keys::Keyed;
 use crate::pipeline::failure::rfc3339;
+use crate::trace::TraceContext;
 
 /// Bytes of an error's text that are told.
 const MAX_EXCEPTION: usize = 4 * 1024;
-/// Lengths of the W3C headers that are passed on; other ones are no trace context.
-const TRACE_PARENT: usize = 55;
-const MAX_TRACE_STATE: usize = 512;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +22,9 @@ pub(crate) enum Happened {
     /// With the category of the error.
     Failed(&'static str),
     Sent,
+    /// A timer, by a handler that succeeded.
+    Scheduled,
+    Cancelled,
 }
 
 /// Whom it happened to.
@@ -33,10 +34,9 @@ pub(crate) struct Subject {
     pub(crate) partition: i32,
     pub(crate) position: Position,
     pub(crate) key: String,
-    /// Whether it is a first attempt; a sent message is none.
+    /// Whether it is a first attempt; a sent message and a timer that does not fire yet are none.
     pub(crate) first: Option<bool>,
-    pub(crate) trace_parent: Option<String>,
-    pub(crate) trace_state: Option<String>,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Which event of its partition.
@@ -57,24 +57,9 @@ pub(crate) struct Told {
 }
 
 impl Subject {
-    pub(crate) fn of(tp: &TopicPartition, event: &Event) -> Subject {
-        let (mut trace_parent, mut trace_state) = (None, None);
+    pub(crate) fn of(tp: &TopicPartition, event: &Event, trace: Option<&TraceContext>) -> Subject {
         let position = match event.subject() {
-            Called::Message(record) => {
-                for header in record.headers() {
-                    let text = header.value.and_then(|value| std::str::from_utf8(value).ok());
-                    match (header.key, text) {
-                        (b"traceparent", Some(text)) if text.len() == TRACE_PARENT && text.is_ascii() => {
-                            trace_parent = Some(text.to_owned());
-                        }
-                        (b"tracestate", Some(text)) if text.len() <= MAX_TRACE_STATE && !text.is_empty() => {
-                            trace_state = Some(text.to_owned());
-                        }
-                        _ => {}
-                    }
-                }
-                Position::Offset(record.offset)
-            }
+            Called::Message(record) => Position::Offset(record.offset),
             Called::Timer(time) => Position::Timer { seconds: time.seconds(), deferred: event.is_retry() },
             // Nobody is called for it, so nobody is told.
             Called::Nothing => Position::Offset(-1),
@@ -85,10 +70,15 @@ impl Subject {
             position,
             key: String::from_utf8_lossy(event.key()).into_owned(),
             first: Some(event.failures == 0 && !event.is_retry()),
-            // A state without a parent means nothing (W3C Trace Context 3.3).
-            trace_state: trace_state.filter(|_| trace_parent.is_some()),
-            trace_parent,
+            trace: trace.cloned(),
         }
+    }
+}
+
+impl Subject {
+    /// The same, somewhere else in its trace.
+    pub(crate) fn at(self, trace: Option<TraceContext>) -> Subject {
+        Subject { trace, ..self }
     }
 }
 
@@ -102,6 +92,8 @@ impl Told {
             Happened::Succeeded => ("succeeded", None),
             Happened::Failed(category) => ("failed", Some(*category)),
             Happened::Sent => ("sent", None),
+            Happened::Scheduled => ("scheduled", None),
+            Happened::Cancelled => ("cancelled", None),
         };
         let mut json = format!(
             "{{\"type\":\"prosody.{kind}.{verb}\",\"eventTime\":\"{}\",\"topic\":{},\"partition\":{}",
@@ -117,6 +109,7 @@ impl Told {
                 write!(json, ",\"scheduledTime\":\"{time}\",\"timerType\":\"{kind}\"")
             }
         };
+        let parent = subject.trace.as_ref().and_then(TraceContext::parent);
         let demand = subject.first.map(|first| if first { "normal" } else { "failure" });
         let exception = exception.as_deref().map(|text| {
             let end = (0..=MAX_EXCEPTION.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
@@ -129,8 +122,8 @@ impl Told {
             ("demandType", demand),
             ("errorCategory", category),
             ("exception", exception),
-            ("traceParent", subject.trace_parent.as_deref()),
-            ("traceState", subject.trace_state.as_deref()),
+            ("traceParent", parent.as_deref()),
+            ("traceState", subject.trace.as_ref().and_then(TraceContext::state)),
         ] {
             if let Some(value) = value {
                 let _ = write!(json, ",\"{name}\":{}", quote(value));
@@ -153,8 +146,7 @@ mod tests {
             position: Position::Offset(7),
             key: "k\"\n".to_owned(),
             first: Some(false),
-            trace_parent: None,
-            trace_state: None,
+            trace: None,
         };
         let told = Told {
             at: 1_700_000_000_123,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors, Lane};
+use prosody_state::Time;
 use prosody_wire::TopicPartition;
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig};
 use tokio::sync::mpsc;
@@ -16,8 +17,10 @@ use crate::insight::Counters;
 use crate::partition::event::Event;
 use crate::pipeline::filter::SOURCE_SYSTEM;
 use crate::pipeline::verdict::End;
+use crate::trace::TraceContext;
 
-use event::{Happened, Subject, Told};
+pub(crate) use event::Happened;
+use event::{Subject, Told};
 
 /// Events that wait to be sent; one more is dropped.
 const QUEUE: usize = 4_096;
@@ -59,8 +62,13 @@ impl Telemetry {
     }
 
     /// A handler is about to run. Returns whom to name when it has ended.
-    pub(crate) fn dispatched(&self, tp: &TopicPartition, event: &Event) -> Subject {
-        let subject = Subject::of(tp, event);
+    pub(crate) fn dispatched(
+        &self,
+        tp: &TopicPartition,
+        event: &Event,
+        trace: Option<&TraceContext>,
+    ) -> Subject {
+        let subject = Subject::of(tp, event, trace);
         self.tell(Happened::Dispatched, subject.clone(), None);
         subject
     }
@@ -78,11 +86,34 @@ impl Telemetry {
     }
 
     /// A message was sent and acknowledged.
-    pub(crate) fn sent(&self, topic: Arc<str>, partition: i32, offset: i64, key: String) {
+    pub(crate) fn sent(
+        &self,
+        (topic, partition, offset): (Arc<str>, i32, i64),
+        key: String,
+        trace: Option<TraceContext>,
+    ) {
         let position = event::Position::Offset(offset);
-        let (first, trace_parent, trace_state) = (None, None, None);
-        let subject = Subject { topic, partition, position, key, first, trace_parent, trace_state };
+        let subject = Subject { topic, partition, position, key, first: None, trace };
         self.tell(Happened::Sent, subject, None);
+    }
+
+    /// A handler that succeeded has scheduled or cancelled a timer of its key.
+    pub(crate) fn timer(
+        &self,
+        happened: Happened,
+        (tp, key): (&TopicPartition, &[u8]),
+        time: Time,
+        trace: Option<TraceContext>,
+    ) {
+        let subject = Subject {
+            topic: Arc::clone(&tp.topic),
+            partition: tp.partition,
+            position: event::Position::Timer { seconds: time.seconds(), deferred: false },
+            key: String::from_utf8_lossy(key).into_owned(),
+            first: None,
+            trace,
+        };
+        self.tell(happened, subject, None);
     }
 
     fn tell(&self, happened: Happened, subject: Subject, exception: Option<String>) {

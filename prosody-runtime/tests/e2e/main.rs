@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+mod collector;
 mod deferral;
 mod delivery;
 mod failure_topic;
@@ -22,6 +23,7 @@ mod insight;
 mod lifecycle;
 mod modes;
 mod probes;
+mod propagation;
 mod security;
 mod shutdown;
 mod stage;
@@ -30,4 +32,5 @@ mod telemetry;
 mod threads;
 mod timers;
 mod timers_store;
+mod traces;
 mod world;

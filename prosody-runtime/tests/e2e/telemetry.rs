@@ -7,6 +7,7 @@ use prosody_wire::produce::OutgoingRecord;
 use serde_json::Value;
 
 use crate::failure_topic::send_raw;
+use crate::stage::Stage;
 use crate::world::{Call, Diary, Script, World, quick, send_numbered};
 
 const TOPIC: &str = "prosody.telemetry-events";
@@ -141,4 +142,46 @@ fn the_topic_of_events_is_none_that_is_consumed() {
     });
     let why = client.build().expect_err("a loop").to_string();
     assert!(why.contains("TelemetryTopic (PROSODY_TELEMETRY_TOPIC): must not be one of"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_that_come_and_go_are_told_when_their_event_ends_well() {
+    let stage = Stage::new(1);
+    let world = &stage.world;
+    world.cluster.create_topic(TOPIC, 1).unwrap();
+    let client = stage.process().0.configure(|o| o.telemetry_enabled = Some(true)).build().unwrap();
+    client.subscribe(stage.handler()).await.unwrap();
+    // Second 3 fires and schedules itself and 9; 5 goes, and what is cancelled in the attempt itself never was.
+    stage.on_fire("a", 3, "u7 s3 s9|");
+    stage.send(&client, "a", "s3 x|s3 s5 s6 u6 s7").await;
+    stage.send(&client, "a", "u5 u100").await;
+    stage.world.until("all fired", || stage.fired().len() == 3).await;
+    let base = stage.clock.unix_millis() - stage.now();
+    let second = |event: &Value| {
+        let text = event["scheduledTime"].as_str().unwrap().to_owned();
+        (0..20).find(|at| text == rfc3339(base + at * 1_000)).unwrap()
+    };
+    let timers = |verb: &str| {
+        let kind = format!("prosody.timer.{verb}");
+        let told = told(world).into_iter().filter(|event| event["type"] == kind.as_str());
+        told.map(|event| {
+            assert_eq!((&event["key"], &event["timerType"]), (&"a".into(), &"application".into()));
+            assert!(
+                event.get("offset").is_none() && event.get("demandType").is_some() == (verb == "dispatched")
+            );
+            second(&event)
+        })
+        .collect::<Vec<_>>()
+    };
+    world.until("all told", || timers("dispatched").len() == 3).await;
+    let (mut scheduled, cancelled) = (timers("scheduled"), timers("cancelled"));
+    scheduled.sort_unstable();
+    assert_eq!((scheduled, cancelled), (vec![3, 3, 5, 7, 9], vec![5, 7]));
+    client.unsubscribe().await.unwrap();
+}
+
+/// Whole seconds of the simulated day.
+fn rfc3339(millis: i64) -> String {
+    let of_day = millis / 1_000 % 86_400;
+    format!("2026-01-01T{:02}:{:02}:{:02}.000Z", of_day / 3_600, of_day / 60 % 60, of_day % 60)
 }
