@@ -298,6 +298,11 @@ fn members() -> Vec<Row> {
         |name, bytes: &[u8], text| Row { name, attack: Attack::Assignment(bytes.to_vec()), text };
     let v1: &[u8] = &[0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
     let v3 = [&[0, 3][..], &v1[2..], &[0; 4]].concat();
+    // One more than 2^18: topics without a name, and partitions 0 of one topic.
+    let many = (1_i32 << 18) + 1;
+    let topics = [&[0, 0][..], &many.to_be_bytes(), &vec![0; 2 * many as usize]].concat();
+    let one_topic: &[u8] = &[0, 0, 0, 0, 0, 1, 0, 1, b't'];
+    let partitions = [one_topic, &many.to_be_bytes(), &vec![0; 4 * many as usize]].concat();
     vec![
         subscription("subscription: nothing", &[], "version: cut short"),
         subscription("subscription: version negative", &[0xff, 0xff], "version: negative"),
@@ -329,6 +334,21 @@ fn members() -> Vec<Row> {
             "subscription: rack length",
             &[&v3[..], &[0, 0, 0, 1, 0x7f, 0xff]].concat(),
             "rack: length larger",
+        ),
+        subscription(
+            "subscription: more topics than a member may have",
+            &topics,
+            "topics: more entries than",
+        ),
+        assignment(
+            "assignment: more partitions than a member may have",
+            &partitions,
+            "assigned partitions: more entries than",
+        ),
+        assignment(
+            "assignment: partition negative",
+            &[one_topic, &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
+            "assigned partitions: negative partition",
         ),
         assignment("assignment: version negative", &[0x80, 0], "version: negative"),
         assignment(
