@@ -17,8 +17,8 @@ use crate::wires::Wires;
 const ADDRESSES: &str = "PROSODY_REAL_KAFKA";
 /// Whether they serve the consumer protocol (KIP-848).
 const CONSUMER_PROTOCOL: &str = "PROSODY_REAL_KAFKA_CONSUMER_PROTOCOL";
-/// For anything that is expected to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// For anything that is expected to happen: longer than a JoinGroup whose answer never comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 
 pub(crate) struct Stage {
     pub(crate) brokers: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use prosody_wire::{BoxFuture, Connector, Stream, TcpConnector};
 use tokio::io::{copy, copy_bidirectional, sink};
@@ -17,16 +17,18 @@ enum Fault {
     Swallow,
 }
 
-/// TCP with somebody in between. A fault strikes the connections that are open when it comes, and no later ones.
+/// TCP with somebody in between. A fault strikes the connections that are open when it comes, and no later ones, unless it
+/// stays.
 #[derive(Clone, Debug)]
 pub(crate) struct Wires {
     fault: Arc<watch::Sender<Fault>>,
+    stays: Arc<AtomicBool>,
     open: Arc<AtomicUsize>,
 }
 
 impl Wires {
     pub(crate) fn new() -> Wires {
-        Wires { fault: Arc::new(watch::channel(Fault::Cut).0), open: Arc::default() }
+        Wires { fault: Arc::new(watch::channel(Fault::Cut).0), stays: Arc::default(), open: Arc::default() }
     }
 
     /// Ends every connection at once, whatever is under way.
@@ -37,6 +39,12 @@ impl Wires {
     /// From now on nothing that is sent on the open connections arrives, either way, and nobody is told.
     pub(crate) fn swallow(&self) {
         self.fault.send_replace(Fault::Swallow);
+    }
+
+    /// The same for every connection to come.
+    pub(crate) fn swallow_for_good(&self) {
+        self.stays.store(true, Ordering::SeqCst);
+        self.swallow();
     }
 
     /// Connections that neither side has ended.
@@ -51,10 +59,13 @@ impl Connector for Wires {
             let mut real = TcpConnector.connect(host, port).await?;
             let (near, mut far) = tokio::io::duplex(PIPE);
             let (mut fault, open) = (self.fault.subscribe(), Arc::clone(&self.open));
+            if self.stays.load(Ordering::SeqCst) {
+                fault.mark_changed();
+            }
             open.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 tokio::select! {
-                    _ = copy_bidirectional(&mut real, &mut far) => {}
+                    biased;
                     _ = fault.changed() => {
                         let struck = *fault.borrow();
                         if struck == Fault::Swallow {
@@ -66,6 +77,7 @@ impl Connector for Wires {
                             }
                         }
                     }
+                    _ = copy_bidirectional(&mut real, &mut far) => {}
                 }
                 open.fetch_sub(1, Ordering::SeqCst);
             });

@@ -10,7 +10,7 @@ use crate::run;
 const PORTS: [(&str, u16); 2] = [("3.9", 19_352), ("4", 19_452)];
 /// Coordinators and leaders move among this many brokers; where nothing moves one is enough.
 const BROKERS: [(&str, u16); 2] = [("3.9", 1), ("4", 2)];
-const SETTINGS: &str = "connections.max.idle.ms=8000\nlog.cleaner.backoff.ms=500\n";
+const SETTINGS: &str = "connections.max.idle.ms=15000\nlog.cleaner.backoff.ms=500\n";
 /// Most of the tests wait most of the time.
 const AT_ONCE: &str = "--test-threads=6";
 
