@@ -10,7 +10,7 @@ use prosody_wire::batch::Record;
 use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, StartAt};
 use prosody_wire::group::{
     AssignedPartition, AssignmentEpoch, Assignor, CommitError, CommitOffset, Committer, Group, GroupConfig,
-    GroupEvent, GroupProtocol,
+    GroupEvent, GroupProtocol, TopicPattern,
 };
 use prosody_wire::{Client, TopicPartition};
 use serde_json::{Value, json};
@@ -58,13 +58,16 @@ impl State {
 
 impl Member {
     pub fn join(client: &Client, ask: &Ask<'_>) -> Result<Member, Problem> {
-        if ask.text("pattern").is_ok() {
-            return Err(Problem::Lacks("no subscription by pattern".to_owned()));
-        }
         let topics = ask.list("topics").filter_map(Value::as_str);
         let mut config = GroupConfig::new(ask.text("group")?, topics.map(Into::into));
         // The others of its group, or the strategy that is asked for, want the protocol in which members divide.
-        config.protocol = GroupProtocol::Classic;
+        config.protocol = match ask.text("protocol") {
+            Ok("auto") => GroupProtocol::Auto,
+            _ => GroupProtocol::Classic,
+        };
+        if let Ok(pattern) = ask.text("pattern") {
+            config.patterns.push(TopicPattern::new(pattern)?);
+        }
         config.assignors = match ask.text("strategy").unwrap_or("cooperative-sticky") {
             "range" => vec![Assignor::Range],
             "roundrobin" => vec![Assignor::RoundRobin],

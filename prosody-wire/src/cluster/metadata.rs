@@ -6,7 +6,7 @@
 //! - a leader of −1 means "none now" and is never stored as a broker;
 //! - a topic that is reported missing keeps its epochs aside, in case the report was the stale one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prosody_base::sabotaged;
@@ -102,6 +102,20 @@ impl Metadata {
             }
         }
         Ok(next)
+    }
+
+    /// The same, after an answer that names all topics: `there` are. Of those that are not, the known ones and those that
+    /// were `asked` for by name are missing.
+    pub(crate) fn with_only(mut self, there: &BTreeSet<Topic>, asked: &BTreeSet<Topic>) -> Metadata {
+        let gone: Vec<Topic> =
+            self.topics.keys().chain(asked).filter(|topic| !there.contains(*topic)).cloned().collect();
+        for topic in gone {
+            if let Some(known) = self.topics.remove(&topic) {
+                self.missing.insert(topic.clone(), known);
+            }
+            self.failed.insert(topic, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        self
     }
 
     fn merge_topic(&mut self, name: Topic, answer: &messages::metadata_response::MetadataResponseTopic) {

@@ -30,10 +30,11 @@ use crate::client::ClientConfig;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::figures::BrokerFigures;
+use crate::group::TopicPattern;
 use crate::limits::Limits;
 use crate::net::Connector;
 use crate::proto::ErrorCode;
-use crate::types::{BrokerId, LeaderEpoch, Topic};
+use crate::types::{BrokerId, LeaderEpoch, Topic, TopicId};
 pub(crate) use attempts::Attempt;
 use coordinators::Coordinators;
 pub(crate) use lanes::Lane;
@@ -180,6 +181,17 @@ impl Cluster {
             Ok(Err(closed)) => Err(closed.during(&doing)),
             Err(_) => Err(self.late().during(&doing)),
         }
+    }
+
+    /// Asks for all topics from now on, and keeps those that match, as long as the patterns live.
+    pub(crate) fn follow(&self, patterns: &Arc<[TopicPattern]>) {
+        self.0.refresher.follow(patterns);
+    }
+
+    /// Asks for fresh metadata, once also of the topics with these ids.
+    pub(crate) fn identify(&self, ids: Vec<TopicId>) {
+        self.0.refresher.identify(ids);
+        self.refresh_soon("an assignment names a topic that is not known");
     }
 
     /// Asks for fresh metadata. Many calls make one request; the first of a quiet period is sent at once.

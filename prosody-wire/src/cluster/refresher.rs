@@ -9,10 +9,12 @@ use tokio::sync::Notify;
 
 use super::Inner;
 use crate::error::{Error, ErrorKind};
+use crate::group::TopicPattern;
+use crate::group::pattern::any_matches;
 use crate::proto::messages::MetadataRequest;
 use crate::proto::messages::metadata_request::MetadataRequestTopic;
-use crate::proto::topic_name;
-use crate::types::Topic;
+use crate::proto::{ApiKey, topic_name, topic_of};
+use crate::types::{Topic, TopicId};
 
 /// When the next refresh is due. Pure.
 #[derive(Debug, Default)]
@@ -88,6 +90,10 @@ struct State {
     asked: u64,
     /// Topics kept fresh.
     tracked: BTreeSet<Topic>,
+    /// Topics asked for by id in the next request only.
+    ids: BTreeSet<TopicId>,
+    /// While one of these lives, all topics are asked for, and those that match are kept.
+    followed: Vec<Weak<[TopicPattern]>>,
     /// Topics somebody waits for, with the number of those who do.
     wanted: std::collections::BTreeMap<Topic, usize>,
 }
@@ -124,6 +130,19 @@ impl Refresher {
     pub(super) fn track(&self, topics: &[Topic]) -> bool {
         let mut state = self.state();
         topics.iter().fold(false, |news, topic| state.tracked.insert(topic.clone()) | news)
+    }
+
+    /// Keeps topics that match, as long as the patterns live.
+    pub(super) fn follow(&self, patterns: &Arc<[TopicPattern]>) {
+        let mut state = self.state();
+        let new = Arc::downgrade(patterns);
+        state.followed.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&new));
+        state.followed.push(new);
+    }
+
+    /// Asks for topics by id, once.
+    pub(super) fn identify(&self, ids: Vec<TopicId>) {
+        self.state().ids.extend(ids);
     }
 
     /// Asks for a topic while the returned value lives.
@@ -209,12 +228,14 @@ pub(super) async fn run(cluster: Weak<Inner>) {
 }
 
 async fn refresh(inner: &Arc<Inner>) {
-    let (covers, topics) = {
-        let state = inner.refresher.state();
-        let topics: BTreeSet<Topic> = state.tracked.iter().chain(state.wanted.keys()).cloned().collect();
-        (state.asked, topics)
+    let (covers, question) = {
+        let mut state = inner.refresher.state();
+        let topics = state.tracked.iter().chain(state.wanted.keys()).cloned().collect();
+        let ids = std::mem::take(&mut state.ids);
+        let patterns = state.followed.iter().filter_map(Weak::upgrade).collect();
+        (state.asked, Question { topics, ids, patterns })
     };
-    let result = ask_brokers(inner, &topics).await;
+    let result = ask_brokers(inner, &question).await;
     let limits = &inner.config.limits;
     let now = inner.doors.clock.now();
     {
@@ -240,17 +261,52 @@ async fn refresh(inner: &Arc<Inner>) {
     });
 }
 
+/// What one request asks for.
+struct Question {
+    topics: BTreeSet<Topic>,
+    ids: BTreeSet<TopicId>,
+    patterns: Vec<Arc<[TopicPattern]>>,
+}
+
+/// Versions 10 and 11 have the field, but must not be asked by id.
+const VERSION_WITH_IDS: i16 = 12;
+
 /// One Metadata request to any broker. `true` when it brought news.
-async fn ask_brokers(inner: &Arc<Inner>, topics: &BTreeSet<Topic>) -> Result<bool, Error> {
+async fn ask_brokers(inner: &Arc<Inner>, question: &Question) -> Result<bool, Error> {
     let connection = inner.any().await?;
-    let topics =
-        topics.iter().map(|topic| MetadataRequestTopic::default().with_name(Some(topic_name(topic))));
-    let request =
-        MetadataRequest::default().with_topics(Some(topics.collect())).with_allow_auto_topic_creation(false);
-    let answer = connection.call(&request, inner.config.limits.request_timeout).await?;
+    let version = connection.require(ApiKey::Metadata)?;
+    let all = !question.patterns.is_empty();
+    let names = question
+        .topics
+        .iter()
+        .map(|topic| MetadataRequestTopic::default().with_name(Some(topic_name(topic))));
+    let ids = question.ids.iter().filter(|_| version >= VERSION_WITH_IDS);
+    let ids = ids.map(|id| {
+        MetadataRequestTopic::default().with_topic_id(uuid::Uuid::from_bytes(id.0)).with_name(None)
+    });
+    let request = MetadataRequest::default()
+        .with_topics((!all).then(|| names.chain(ids).collect()))
+        .with_allow_auto_topic_creation(false);
+    let mut answer = connection.call_version(&request, version, inner.config.limits.request_timeout).await?;
+    // A broker that is just starting may know nothing yet.
+    let all = all && !answer.brokers.is_empty();
+    let there: BTreeSet<Topic> =
+        answer.topics.iter().filter_map(|topic| topic.name.as_ref()).map(topic_of).collect();
+    let is_meant = |name: &str| {
+        question.topics.contains(name) || question.patterns.iter().any(|patterns| any_matches(patterns, name))
+    };
     inner.learn(|known| {
-        known
+        if all {
+            answer.topics.retain(|topic| {
+                topic
+                    .name
+                    .as_ref()
+                    .is_some_and(|name| known.topic(name).is_some() || (is_meant(name) && !topic.is_internal))
+            });
+        }
+        let next = known
             .merge(&answer, inner.config.limits.brokers)
-            .map_err(|cause| Error::decode(format!("Metadata from {}", connection.peer()), cause))
+            .map_err(|cause| Error::decode(format!("Metadata from {}", connection.peer()), cause))?;
+        Ok(if all { next.with_only(&there, &question.topics) } else { next })
     })
 }

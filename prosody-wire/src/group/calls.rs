@@ -55,12 +55,20 @@ pub(crate) struct Beat {
     pub(crate) member_id: String,
     /// 0 to join, −1 to leave, −2 to leave and be back.
     pub(crate) epoch: i32,
-    /// Whether to repeat everything: subscription, times, rack.
-    pub(crate) full: bool,
+    /// To repeat everything (times, rack): what we subscribe to.
+    pub(crate) full: Option<Wanted>,
     /// What we hold; `None` when that is what the last answered one said.
     pub(crate) owned: Option<Places>,
     /// How long its answer is worth waiting for.
     pub(crate) patience: Duration,
+}
+
+/// What a member subscribes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) topics: Vec<Topic>,
+    /// For the coordinator to match.
+    pub(crate) regex: Option<String>,
 }
 
 /// What the group committed for each partition, or why that is not known.
@@ -115,8 +123,10 @@ pub(crate) enum Effect {
     Send { id: CallId, call: Call },
     /// Find out how many partitions these topics have; then [`Membership::metadata`] and [`Membership::resolved`].
     Resolve(Vec<Topic>),
-    /// Ask for fresh metadata: the coordinator knows topics that we do not.
-    Refresh,
+    /// Ask for fresh metadata, also of these topics: the coordinator knows topics that we do not.
+    Refresh(Vec<TopicId>),
+    /// Find out which topics there are; then [`Membership::metadata`] and [`Membership::looked`].
+    Look,
     /// The group does not take members of this protocol: be one of the other, from this time on.
     Switch(Instant),
     /// Tell the reader.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::classic::Assignor;
+use super::pattern::TopicPattern;
 use crate::types::Topic;
 
 /// Which protocol a member speaks with its group.
@@ -25,6 +26,10 @@ pub struct GroupConfig {
     pub group_id: String,
     /// Topics to read. Order and duplicates do not matter. A topic that does not exist yet is picked up when it does.
     pub topics: Vec<Topic>,
+    /// Topics to read by pattern, in addition. Topics that appear later are read when metadata shows them (at the latest
+    /// [`Limits::metadata_age`](crate::Limits::metadata_age) later), deleted ones leave. Groups of the consumer protocol
+    /// have their coordinator match where it can (KIP-848). Default: none.
+    pub patterns: Vec<TopicPattern>,
     /// Which protocol to speak. Default: [`GroupProtocol::Auto`].
     pub protocol: GroupProtocol,
     /// The broker gives the partitions away after this long without a heartbeat, and so do we: counted from the *send*
@@ -56,6 +61,7 @@ impl GroupConfig {
         GroupConfig {
             group_id: group_id.into(),
             topics: topics.into_iter().collect(),
+            patterns: Vec::new(),
             protocol: GroupProtocol::Auto,
             session_timeout: Duration::from_secs(45),
             rebalance_timeout: Duration::from_secs(60),

@@ -15,6 +15,7 @@ use super::config::GroupConfig;
 use super::event::{AssignedPartition, AssignmentEpoch};
 use super::holdings::Holdings;
 use super::outbox::Notice;
+use super::pattern::matching;
 use super::remedy::Remedy;
 use crate::error::{Error, ErrorKind};
 use crate::proto::ErrorCode;
@@ -31,6 +32,18 @@ pub(crate) const FIRST_BEAT: Duration = Duration::from_millis(100);
 pub(crate) struct Known {
     pub(crate) id: Option<TopicId>,
     pub(crate) partitions: i32,
+}
+
+/// The topics that metadata knows.
+pub(crate) type Topics = BTreeMap<Topic, Known>;
+
+/// Whether it is known which topics match our patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// To be asked for, from this time on.
+    Due(Instant),
+    Asked,
+    Known,
 }
 
 /// A member as its driver sees it.
@@ -50,9 +63,14 @@ pub(crate) trait Membership: Debug + Send {
     /// Topics whose metadata matters to this member.
     fn interest(&self) -> BTreeSet<Topic>;
     /// Metadata changed.
-    fn metadata(&mut self, now: Instant, known: &dyn Fn(&str) -> Option<Known>);
+    fn metadata(&mut self, now: Instant, topics: &Topics);
     /// Everything that can be known about the topics of [`Effect::Resolve`] is known.
     fn resolved(&mut self, now: Instant);
+    /// [`Effect::Look`] was carried out, or could not be.
+    fn looked(&mut self, now: Instant, ok: bool) {
+        self.core_mut().looked(now, ok);
+        self.tick(now);
+    }
     /// Leaves the group. [`Membership::has_ended`] says when that is done. Whoever leaves has drained and committed.
     fn leave(&mut self, now: Instant);
     /// Whether this member is over: left, or fenced.
@@ -77,6 +95,10 @@ pub(crate) trait Membership: Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) config: GroupConfig,
+    /// Topics that exist and match our patterns, sorted.
+    pub(super) matched: Vec<Topic>,
+    look: Look,
+    has_looked: bool,
     pub(super) rng: Rng,
     pub(super) backoff: (Duration, Duration),
     pub(super) coordinator: Coordinator,
@@ -97,6 +119,9 @@ impl Core {
     pub(crate) fn new(config: GroupConfig, backoff: (Duration, Duration), rng: Rng, now: Instant) -> Core {
         Core {
             config: config.checked(),
+            matched: Vec::new(),
+            look: Look::Due(now),
+            has_looked: false,
             rng,
             backoff,
             coordinator: Coordinator::Unknown(now),
@@ -117,6 +142,7 @@ impl Core {
     pub(super) fn successor(&mut self) -> Core {
         Core {
             config: self.config.clone(),
+            matched: self.matched.clone(),
             rng: self.rng.clone(),
             holdings: Holdings::default(),
             calls: BTreeMap::new(),
@@ -139,6 +165,52 @@ impl Core {
     /// The epoch in which the reader got the partition, while it has it.
     pub(crate) fn owned_since(&self, partition: &TopicPartition) -> Option<AssignmentEpoch> {
         self.holdings.announced(partition)
+    }
+
+    /// What we subscribe to, sorted, each once.
+    pub(super) fn topics(&self) -> Vec<Topic> {
+        let mut topics: Vec<Topic> = self.config.topics.iter().chain(&self.matched).cloned().collect();
+        topics.sort_unstable();
+        topics.dedup();
+        topics
+    }
+
+    /// Takes up which topics match now.
+    pub(super) fn match_topics(&mut self, topics: &Topics) {
+        if !self.config.patterns.is_empty() {
+            self.matched = matching(&self.config.patterns, topics.keys());
+        }
+    }
+
+    /// Whether it is known which topics match. Asks when it is time. Members ask before they join, so that one new topic
+    /// does not cause a rebalance for each of them that hears of it.
+    pub(super) fn knows_topics(&mut self, now: Instant) -> bool {
+        if matches!(self.look, Look::Due(at) if at <= now) && !self.config.patterns.is_empty() {
+            self.look = Look::Asked;
+            self.out.push_back(Effect::Look);
+        }
+        self.topics_known(now).is_some_and(|at| at <= now)
+    }
+
+    /// When something that is due `at` and needs to know the topics can be done; `None` while an answer is waited for.
+    pub(super) fn topics_known(&self, at: Instant) -> Option<Instant> {
+        match self.look {
+            _ if self.config.patterns.is_empty() => Some(at),
+            Look::Due(due) => Some(at.max(due)),
+            Look::Asked => None,
+            Look::Known => Some(at),
+        }
+    }
+
+    /// Before the next join the topics are looked at again.
+    pub(super) fn look_again(&mut self, now: Instant) {
+        self.look = Look::Due(now);
+    }
+
+    /// Who has seen the topics once makes do with that when there is no answer.
+    fn looked(&mut self, now: Instant, ok: bool) {
+        self.has_looked |= ok;
+        self.look = if self.has_looked { Look::Known } else { Look::Due(now + REFUSED_PAUSE) };
     }
 
     pub(super) fn tell(&mut self, notice: Notice) {

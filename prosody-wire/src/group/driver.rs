@@ -14,12 +14,13 @@ use super::calls::{Answer, Call, CallId, Effect, Identity};
 use super::classic::machine::LEADER_PATIENCE;
 use super::commit::{CommitQueue, Order};
 use super::config::{GroupConfig, GroupProtocol};
-use super::core::{Core, Known, Membership};
+use super::core::{Core, Known, Membership, Topics};
 use super::outbox::Notice;
+use super::pattern::TopicPattern;
 use super::running::Running;
 use super::shared::Shared;
 use super::{classic, codec, modern};
-use crate::cluster::{Cluster, Lane};
+use crate::cluster::{Cluster, Lane, TopicMetadata};
 use crate::error::Error;
 use crate::proto::ErrorCode;
 use crate::types::{BrokerId, Topic, TopicPartition};
@@ -35,6 +36,8 @@ pub(super) struct Driver {
     commits: CommitQueue,
     coordinator: Option<BrokerId>,
     running: Running<Outcome>,
+    /// While we match topics ourselves: keeps metadata asking for all of them.
+    following: Option<Arc<[TopicPattern]>>,
 }
 
 /// What came of something the driver started.
@@ -43,6 +46,8 @@ enum Outcome {
     Answered(CallId, Result<Answer, Error>),
     Committed(String, Result<BTreeMap<TopicPartition, ErrorCode>, Error>),
     Resolved,
+    /// Whether there was an answer.
+    Looked(bool),
 }
 
 impl Driver {
@@ -65,6 +70,7 @@ impl Driver {
             commits: CommitQueue::new(unanswered),
             coordinator: None,
             running: Running::default(),
+            following: None,
             cluster,
         }
     }
@@ -124,11 +130,12 @@ impl Driver {
 
     fn read_metadata(&mut self) {
         let known = self.cluster.metadata();
-        let known = |topic: &str| {
-            let topic = known.topic(topic)?;
-            Some(Known { id: topic.id, partitions: i32::try_from(topic.partitions.len()).ok()? })
+        let topic = |(name, topic): (&Topic, &Arc<TopicMetadata>)| {
+            let partitions = i32::try_from(topic.partitions.len()).ok()?;
+            Some((name.clone(), Known { id: topic.id, partitions }))
         };
-        self.machine.metadata(self.cluster.doors().clock.now(), &known);
+        let topics: Topics = known.topics.iter().filter_map(topic).collect();
+        self.machine.metadata(self.cluster.doors().clock.now(), &topics);
     }
 
     fn acknowledged(&mut self, now: Instant) {
@@ -149,7 +156,12 @@ impl Driver {
                 }
                 Effect::Send { id, call } => self.send(id, call),
                 Effect::Resolve(topics) => self.resolve(now, &topics),
-                Effect::Refresh => self.cluster.refresh_soon("an assignment names a topic that is not known"),
+                Effect::Refresh(ids) => {
+                    self.cluster.identify(ids);
+                    // Metadata may know already, of another reason to ask.
+                    self.read_metadata();
+                }
+                Effect::Look => self.look(now),
                 Effect::Switch(at) => self.switch(at),
                 Effect::Tell(notice) => {
                     self.log(&notice);
@@ -161,9 +173,18 @@ impl Driver {
         }
     }
 
+    /// Follows the topics that match our patterns, and waits for one answer, at most [`LEADER_PATIENCE`].
+    fn look(&mut self, now: Instant) {
+        let patterns = self.following.get_or_insert_with(|| self.config.patterns.as_slice().into());
+        self.cluster.follow(patterns);
+        let (cluster, deadline) = (self.cluster.clone(), now + LEADER_PATIENCE);
+        self.running.start(None, async move { Outcome::Looked(cluster.refresh(deadline).await.is_ok()) });
+    }
+
     /// The group speaks the other protocol: whoever we were is over, with every request of it.
     fn switch(&mut self, at: Instant) {
         self.is_modern = !self.is_modern;
+        self.following = None;
         self.machine = member(self.machine.core_mut().successor(), self.is_modern, at);
         self.read_metadata();
     }
@@ -265,6 +286,10 @@ impl Driver {
                     |why, sender| !sabotaged("commit-member-lost") && machine.member_error(now, why, sender),
                     wait,
                 );
+            }
+            Outcome::Looked(ok) => {
+                self.read_metadata();
+                self.machine.looked(now, ok);
             }
             Outcome::Resolved => {
                 self.read_metadata();

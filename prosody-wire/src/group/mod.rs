@@ -14,6 +14,7 @@
 //! | `classic/` | what does a member of a classic group do next? (pure) |
 //! | `modern/` | what does a member of a group of the consumer protocol (KIP-848) do next? (pure) |
 //! | `calls.rs`, `remedy.rs` | what can a member ask, what comes back, and what does an error ask of it? |
+//! | `pattern.rs` | which topics does a subscription by pattern mean? |
 //! | `holdings.rs` | which partitions does a member hold, and how firmly? |
 //! | `codec.rs` | how do calls become Kafka messages? |
 //! | `subscription.rs`, `assignment.rs`, `wire.rs` | what do members tell each other? |
@@ -30,6 +31,7 @@ mod event;
 mod holdings;
 mod modern;
 mod outbox;
+pub(crate) mod pattern;
 mod remedy;
 mod running;
 mod shared;
@@ -49,6 +51,7 @@ pub use classic::Assignor;
 pub use commit::{CommitError, CommitOffset, Committer};
 pub use config::{GroupConfig, GroupProtocol};
 pub use event::{AssignedPartition, AssignmentEpoch, CommittedOffset, GroupEvent, RevokeAck};
+pub use pattern::TopicPattern;
 #[cfg(feature = "internals")]
 pub(crate) use subscription::Subscription;
 

@@ -15,4 +15,5 @@ mod consumer;
 mod faults;
 mod joining;
 mod negotiation;
+mod patterns;
 mod support;

@@ -194,7 +194,7 @@ impl Machine {
             }
         };
         // A leader of another make may give us what we never asked for.
-        assigned.retain(|one| self.core.config.topics.binary_search(&one.topic).is_ok());
+        assigned.retain(|one| self.subscribed.binary_search(&one.topic).is_ok());
         self.held_generation = self.generation;
         self.calm = self.calm.max(sent);
         self.core.attempts = 0;
@@ -202,6 +202,7 @@ impl Machine {
         self.next_heartbeat = now + self.core.config.heartbeat_interval.min(FIRST_BEAT);
         self.rejoin_when_drained = self.claimed.iter().any(|one| assigned.binary_search(one).is_err());
         self.phase = Phase::Stable;
+        self.core.look_again(now);
         self.core.reconcile(now, assigned, now + self.core.config.drain_time());
     }
 

@@ -24,7 +24,7 @@ use prosody_base::Instant;
 use super::assignors::{Assignor, Member};
 use crate::error::Error;
 use crate::group::calls::{Answer, Asked, Call, CallId, Coordinator, Identity};
-use crate::group::core::{Core, FIRST_BEAT, Known, Membership};
+use crate::group::core::{Core, FIRST_BEAT, Membership, Topics};
 use crate::group::subscription::Subscription;
 use crate::types::{Topic, TopicPartition};
 
@@ -63,6 +63,9 @@ pub(crate) struct Machine {
     pub(super) generation: i32,
     /// The generation in which we were given what we hold.
     pub(super) held_generation: i32,
+    /// What the last JoinGroup said we subscribe to, sorted; and which of it by pattern.
+    pub(super) subscribed: Vec<Topic>,
+    subscribed_by_pattern: Vec<Topic>,
     /// What the last JoinGroup said we own.
     pub(super) claimed: BTreeSet<TopicPartition>,
     /// The last assignment kept something from us that we claimed: join again once it is given up (KIP-429).
@@ -87,6 +90,8 @@ impl Machine {
             member_id: String::new(),
             generation: -1,
             held_generation: -1,
+            subscribed: Vec::new(),
+            subscribed_by_pattern: Vec::new(),
             claimed: BTreeSet::new(),
             rejoin_when_drained: false,
             calm: at,
@@ -98,7 +103,8 @@ impl Machine {
     }
 
     fn send_what_is_due(&mut self, now: Instant) {
-        if matches!(self.phase, Phase::Out(at) if at <= now) && self.may_join() {
+        if matches!(self.phase, Phase::Out(at) if at <= now) && self.may_join() && self.core.knows_topics(now)
+        {
             self.join(now);
         }
         if let Phase::Syncing(shares) = &mut self.phase
@@ -128,7 +134,9 @@ impl Machine {
         self.rejoin_when_drained = false;
         self.led = None;
         let generation = (self.held_generation >= 0).then_some(self.held_generation);
-        let topics = self.core.config.topics.clone();
+        let topics = self.core.topics();
+        self.subscribed.clone_from(&topics);
+        self.subscribed_by_pattern.clone_from(&self.core.matched);
         let rack = self.core.config.client_rack.clone();
         let metadata = Subscription { topics, owned, generation, rack }.encode();
         self.phase = Phase::Joining;
@@ -183,7 +191,9 @@ impl Membership for Machine {
             return;
         }
         let drained = self.rejoin_when_drained && self.core.holdings.is_drained();
-        if matches!(self.phase, Phase::Stable) && (drained || self.is_divided_by_old_counts()) {
+        let other_topics = self.subscribed_by_pattern != self.core.matched;
+        if matches!(self.phase, Phase::Stable) && (drained || other_topics || self.is_divided_by_old_counts())
+        {
             self.rejoin(now);
         }
         if matches!(self.phase, Phase::Leading { until, .. } if until <= now) {
@@ -199,7 +209,7 @@ impl Membership for Machine {
         let in_time = [
             self.core.find_at(),
             match self.phase {
-                Phase::Out(at) if known && self.may_join() => Some(at),
+                Phase::Out(at) if known && self.may_join() => self.core.topics_known(at),
                 Phase::Leading { until, .. } => Some(until),
                 _ => None,
             },
@@ -212,7 +222,7 @@ impl Membership for Machine {
     }
 
     fn interest(&self) -> BTreeSet<Topic> {
-        let mut topics: BTreeSet<Topic> = self.core.config.topics.iter().cloned().collect();
+        let mut topics: BTreeSet<Topic> = self.core.topics().into_iter().collect();
         topics.extend(self.led.iter().flat_map(BTreeMap::keys).cloned());
         if let Phase::Leading { members, .. } = &self.phase {
             topics.extend(members.iter().flat_map(|member| member.subscription.topics.iter().cloned()));
@@ -222,9 +232,10 @@ impl Membership for Machine {
 
     /// The leader divides again when the number of partitions of a topic of the group has changed. A topic that is
     /// missing from metadata for a while is no change: giving its partitions up would help nobody.
-    fn metadata(&mut self, now: Instant, known: &dyn Fn(&str) -> Option<Known>) {
+    fn metadata(&mut self, now: Instant, topics: &Topics) {
+        self.core.match_topics(topics);
         for topic in self.interest() {
-            if let Some(known) = known(&topic) {
+            if let Some(known) = topics.get(&topic) {
                 self.counts.insert(topic, known.partitions);
             }
         }

@@ -126,6 +126,12 @@ impl Machine {
                 self.next_beat = now + self.core.pause();
                 return;
             }
+            Some(ErrorCode::INVALID_REGULAR_EXPRESSION) if self.regex.is_some() => {
+                tracing::debug!(group = self.core.config.group_id, %why, "matching topics ourselves");
+                self.regex = None;
+                self.next_beat = now;
+                return;
+            }
             Some(ErrorCode::UNRELEASED_INSTANCE_ID) => return self.unreleased(now, pending, why),
             _ => {}
         }

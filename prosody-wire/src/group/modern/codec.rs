@@ -35,10 +35,11 @@ pub(crate) async fn beat(
         .with_instance_id(instance_id(config))
         .with_rebalance_timeout_ms(-1)
         .with_topic_partitions(beat.owned.map(topic_partitions));
-    if beat.full {
+    if let Some(wanted) = beat.full {
         request.rack_id = config.client_rack.as_deref().map(text);
         request.rebalance_timeout_ms = milliseconds(config.rebalance_timeout);
-        request.subscribed_topic_names = Some(config.topics.iter().map(|topic| topic_name(topic)).collect());
+        request.subscribed_topic_names = Some(wanted.topics.iter().map(|topic| topic_name(topic)).collect());
+        request.subscribed_topic_regex = wanted.regex.map(StrBytes::from_string);
         request.server_assignor = Some(StrBytes::from_static_str(ASSIGNOR));
     }
     let answer = connection.call_version(&request, version, request_timeout.min(beat.patience)).await?;

@@ -22,8 +22,9 @@ use prosody_base::{Instant, sabotaged};
 
 use super::places::Places as Targets;
 use crate::error::Error;
-use crate::group::calls::{Answer, Asked, Beat, Call, CallId, Coordinator, Identity, Places};
-use crate::group::core::{Core, FIRST_BEAT, Known, Membership};
+use crate::group::calls::{Answer, Asked, Beat, Call, CallId, Coordinator, Effect, Identity, Places, Wanted};
+use crate::group::core::{Core, FIRST_BEAT, Membership, Topics};
+use crate::group::pattern::for_coordinator;
 use crate::types::Topic;
 
 /// The interval until the broker has said one.
@@ -60,6 +61,10 @@ pub(crate) struct Machine {
     /// What the last answered heartbeat said we hold; `None` when the next one shall say everything.
     pub(super) said: Option<Places>,
     pub(super) targets: Targets,
+    /// Our patterns, while the coordinator matches them.
+    pub(super) regex: Option<String>,
+    /// Topics by pattern that the last full heartbeat named.
+    named_by_pattern: Vec<Topic>,
     /// Until when the coordinator waits for us to say that we let go, and removes us otherwise.
     pub(super) release_by: Option<Instant>,
     /// The broker's interval between heartbeats.
@@ -80,6 +85,8 @@ impl Machine {
     pub(crate) fn new(core: Core, at: Instant) -> Machine {
         let member_id = format!("{:016x}{:016x}", core.rng.next_u64(), core.rng.next_u64());
         Machine {
+            regex: for_coordinator(&core.config.patterns),
+            named_by_pattern: Vec::new(),
             core,
             phase: Phase::In,
             member_id,
@@ -136,8 +143,11 @@ impl Machine {
     }
 
     fn send_what_is_due(&mut self, now: Instant) {
-        match self.phase {
-            Phase::In if !self.is_asking() && (self.next_beat <= now || self.has_let_go()) => self.beat(now),
+        let phase = self.phase;
+        match phase {
+            Phase::In if !self.is_asking() && self.is_beat_due(now) && self.knows_topics(now) => {
+                self.beat(now)
+            }
             Phase::Withdrawing if !self.is_asking() && self.next_beat <= now => self.say_farewell(now),
             Phase::Leaving if self.core.calls.is_empty() => self.say_farewell(now),
             _ => {}
@@ -153,23 +163,56 @@ impl Machine {
         }
     }
 
+    fn is_beat_due(&self, now: Instant) -> bool {
+        self.next_beat <= now || self.has_let_go() || (self.is_member() && self.wants_other_topics())
+    }
+
+    /// Whether the coordinator matches our patterns, or we know what matches.
+    fn knows_topics(&mut self, now: Instant) -> bool {
+        self.regex.is_some() || self.core.knows_topics(now)
+    }
+
+    fn wants_other_topics(&self) -> bool {
+        self.regex.is_none() && self.named_by_pattern != self.core.matched
+    }
+
     fn beat(&mut self, now: Instant) {
         let owned = self.owned();
-        let full = self.epoch == JOIN || self.said.is_none();
+        let full = self.epoch == JOIN || self.said.is_none() || self.wants_other_topics();
         let owned = Some(owned).filter(|owned| full || self.said.as_ref() != Some(owned));
         self.next_beat = now + self.interval.min(self.beat);
         self.beat = self.beat.saturating_mul(2);
         self.asked_to_join |= self.epoch == JOIN;
+        let full = full.then(|| self.wanted());
         self.send_beat(now, Asked::Beat(owned.clone()), self.epoch, full, owned);
+    }
+
+    fn wanted(&mut self) -> Wanted {
+        match &self.regex {
+            Some(regex) => Wanted { topics: self.core.config.topics.clone(), regex: Some(regex.clone()) },
+            None => {
+                self.named_by_pattern.clone_from(&self.core.matched);
+                // Empty takes back what an earlier heartbeat said.
+                let regex = (!self.core.config.patterns.is_empty()).then(String::new);
+                Wanted { topics: self.core.topics(), regex }
+            }
+        }
     }
 
     fn say_farewell(&mut self, now: Instant) {
         let is_static = self.core.config.instance_id.is_some();
         let epoch = if is_static { LEAVE_STATIC } else { LEAVE };
-        self.send_beat(now, Asked::Leave, epoch, false, None);
+        self.send_beat(now, Asked::Leave, epoch, None, None);
     }
 
-    fn send_beat(&mut self, now: Instant, asked: Asked, epoch: i32, full: bool, owned: Option<Places>) {
+    fn send_beat(
+        &mut self,
+        now: Instant,
+        asked: Asked,
+        epoch: i32,
+        full: Option<Wanted>,
+        owned: Option<Places>,
+    ) {
         let patience = self.session_timeout() / 3;
         let member_id = self.member_id.clone();
         self.send(now, asked, Call::Beat(Beat { member_id, epoch, full, owned, patience }));
@@ -226,7 +269,8 @@ impl Membership for Machine {
         if self.refresh_at.is_some_and(|at| at <= now) {
             self.refreshes = self.refreshes.saturating_add(1);
             self.refresh_at = Some(now + self.core.backoff_after(self.refreshes.saturating_add(1)));
-            self.core.out.push_back(crate::group::calls::Effect::Refresh);
+            let nameless = if self.regex.is_some() { self.targets.nameless() } else { Vec::new() };
+            self.core.out.push_back(Effect::Refresh(nameless));
         }
         if self.core.knows_coordinator(now) {
             self.send_what_is_due(now);
@@ -239,7 +283,11 @@ impl Membership for Machine {
         let in_time = [
             self.core.find_at(),
             self.refresh_at,
-            (known && beats).then_some(self.next_beat),
+            match self.regex {
+                _ if !known || !beats => None,
+                Some(_) => Some(self.next_beat),
+                None => self.core.topics_known(self.next_beat),
+            },
             (known && self.is_member() && self.core.may_read_offsets()).then_some(self.core.offsets_at),
             (!self.core.holdings.is_empty()).then(|| self.session_end()),
             self.core.holdings.next_deadline(),
@@ -260,10 +308,14 @@ impl Membership for Machine {
         self.core.config.topics.iter().cloned().collect()
     }
 
-    fn metadata(&mut self, now: Instant, known: &dyn Fn(&str) -> Option<Known>) {
-        for topic in self.interest() {
-            if let Some(id) = known(&topic).and_then(|known| known.id) {
-                self.targets.learn(topic, id);
+    fn metadata(&mut self, now: Instant, topics: &Topics) {
+        if self.regex.is_none() {
+            self.core.match_topics(topics);
+        }
+        for (topic, known) in topics {
+            let Some(id) = known.id else { continue };
+            if self.targets.is_assigned(&id) || self.core.config.topics.binary_search(topic).is_ok() {
+                self.targets.learn(topic.clone(), id);
             }
         }
         if self.refresh_at.is_some() {

@@ -48,8 +48,21 @@ impl Places {
         self.target.clear();
     }
 
+    /// Whether anything of this topic is assigned.
+    pub(super) fn is_assigned(&self, id: &TopicId) -> bool {
+        self.target.contains_key(id)
+    }
+
+    /// Assigned topics without a name.
+    pub(super) fn nameless(&self) -> Vec<TopicId> {
+        self.target.keys().filter(|id| !self.names.contains_key(id)).copied().collect()
+    }
+
     /// Metadata knows this id. Older ones of the same name are forgotten unless the assignment or what we hold is of them.
     pub(super) fn learn(&mut self, topic: Topic, id: TopicId) {
+        if self.names.get(&id) == Some(&topic) {
+            return;
+        }
         let is_used = |id: &TopicId| self.target.contains_key(id) || self.ids.get(&topic) == Some(id);
         self.names.retain(|known, name| *name != topic || is_used(known));
         self.names.insert(id, topic);

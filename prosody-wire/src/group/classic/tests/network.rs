@@ -54,7 +54,7 @@ impl World {
                     self.post(when, Delivery::Request { node: at, life, id, call, broker });
                 }
             }
-            Effect::Refresh | Effect::Switch(_) => panic!("{effect:?} of a classic member"),
+            Effect::Refresh(_) | Effect::Look | Effect::Switch(_) => panic!("{effect:?} of a classic member"),
             Effect::Resolve(_) => {
                 let when = self.later();
                 self.post(when, Delivery::Resolved { node: at, life });

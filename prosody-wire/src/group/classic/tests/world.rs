@@ -326,8 +326,8 @@ impl World {
         if self.nodes[at].stopped_until.is_some() {
             return;
         }
-        let topics = self.topics.clone();
-        let known = |topic: &str| topics.get(topic).map(|count| Known { id: None, partitions: *count });
-        self.with(at, |machine, now| machine.metadata(now, &known));
+        let known = |(topic, count): (&Topic, &i32)| (topic.clone(), Known { id: None, partitions: *count });
+        let topics = self.topics.iter().map(known).collect();
+        self.with(at, |machine, now| machine.metadata(now, &topics));
     }
 }

@@ -41,7 +41,7 @@ impl World {
                 self.post(at, What::Found { broker });
             }
             Effect::Forget => self.believes[at] = None,
-            Effect::Refresh => self.post(at, What::Metadata),
+            Effect::Refresh(_) => self.post(at, What::Metadata),
             Effect::Send { id, call } => {
                 self.note(format!("node {at} sends {id:?} {call:?}"));
                 let Some(broker) = self.believes[at] else {
@@ -54,7 +54,9 @@ impl World {
                 }
             }
             Effect::Tell(notice) => self.tell(at, notice),
-            Effect::Resolve(_) | Effect::Switch(_) => panic!("{effect:?} of a member that may not switch"),
+            Effect::Resolve(_) | Effect::Look | Effect::Switch(_) => {
+                panic!("{effect:?} of a member that may not switch")
+            }
         }
     }
 
@@ -177,8 +179,8 @@ impl World {
                     member_id: beat.member_id,
                     epoch: beat.epoch,
                     instance: self.nodes[node].instance.clone(),
-                    rebalance_timeout: beat.full.then_some(REBALANCE),
-                    topics: beat.full.then(|| ["a", "b"].map(str::to_owned).into()),
+                    rebalance_timeout: beat.full.is_some().then_some(REBALANCE),
+                    topics: beat.full.is_some().then(|| ["a", "b"].map(str::to_owned).into()),
                     owned,
                     ..broker::Beat::default()
                 };
@@ -215,11 +217,11 @@ impl World {
         if self.nodes[at].stopped_until.is_some() {
             return;
         }
-        let catalog = self.catalog.clone();
-        let known = |topic: &str| {
-            catalog.get(topic).map(|(id, count)| Known { id: Some(TopicId(*id)), partitions: *count })
+        let known = |(topic, (id, count)): (&String, &([u8; 16], i32))| {
+            (topic.as_str().into(), Known { id: Some(TopicId(*id)), partitions: *count })
         };
-        self.with(at, |machine, now| machine.metadata(now, &known));
+        let topics = self.catalog.iter().map(known).collect();
+        self.with(at, |machine, now| machine.metadata(now, &topics));
     }
 
     pub(super) fn chance(&mut self) -> bool {
