@@ -253,7 +253,7 @@ impl Client {
         let config = &self.shared.lasting.config;
         if self.current().is_some() {
             ConsumerState::Running
-        } else if config.group_id.is_some() && !config.topics.is_empty() {
+        } else if config.group_id.is_some() && config.has_topics() {
             ConsumerState::Configured
         } else {
             ConsumerState::Unconfigured

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prosody_wire::group::{Assignor, TopicPattern};
 use prosody_wire::produce::ProducerConfig;
 
 use super::choices::{Compression, GroupProtocol, IsolationLevel, Mode, Partitioner, SpanRelation};
 use super::options::Options;
-use super::places::{cluster, distinct, probes, telemetry, wrong_topic};
+use super::places::{Subscribed, cluster, probes, telemetry, wrong_topic};
 use super::security::Security;
 use super::table::{ConfigError, OptionSpec, Problem};
 use crate::pipeline::defer::Deferral;
@@ -33,6 +34,7 @@ pub(crate) struct Checked {
     pub(crate) mock: Option<String>,
     pub(crate) group_id: Option<Arc<str>>,
     pub(crate) topics: Vec<Arc<str>>,
+    pub(crate) patterns: Vec<TopicPattern>,
     pub(crate) allowed_events: Vec<String>,
     /// Empty without a source system and a group id; sending is an error then.
     pub(crate) source_system: Arc<str>,
@@ -74,12 +76,24 @@ pub(crate) struct Checked {
     pub(crate) instance_id: Option<String>,
     pub(crate) session_timeout: Duration,
     pub(crate) group_protocol: GroupProtocol,
+    pub(crate) assignors: Option<Vec<Assignor>>,
     pub(crate) isolation: IsolationLevel,
     pub(crate) compression: Compression,
     pub(crate) partitioner: Partitioner,
 }
 
 impl Checked {
+    /// Whether there is anything to subscribe to.
+    pub(crate) fn has_topics(&self) -> bool {
+        !(self.topics.is_empty() && self.patterns.is_empty())
+    }
+
+    /// What is subscribed to, as the user wrote it.
+    pub(crate) fn subscribed(&self) -> Vec<String> {
+        let patterns = self.patterns.iter().map(|pattern| pattern.as_str().to_owned());
+        self.topics.iter().map(ToString::to_string).chain(patterns).collect()
+    }
+
     /// How records are sent.
     pub(crate) fn producer(&self) -> ProducerConfig {
         let (compression, partitioner) = (self.compression.into(), self.partitioner.into());
@@ -169,24 +183,19 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     let is_mock = mock.is_some();
     let security = super::security::check(&mut check, &mut options, mock.is_some());
     let group_id = check.text("GroupId", options.group_id);
-    let topics = options.subscribed_topics.unwrap_or_default();
-    for topic in &topics {
-        if let Some(why) = wrong_topic(topic) {
-            check.wrong("SubscribedTopics", why);
-        }
-    }
+    let subscribed = Subscribed::check(&mut check, options.subscribed_topics.unwrap_or_default());
     let failure_topic = options.failure_topic;
     if let Some(why) = failure_topic.as_deref().and_then(wrong_topic) {
         check.wrong("FailureTopic", why);
-    } else if failure_topic.as_ref().is_some_and(|topic| topics.contains(topic)) {
-        check.wrong(
-            "FailureTopic",
-            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): what failed would come back for ever",
+    } else if let Some(by) = failure_topic.as_deref().and_then(|topic| subscribed.reads(topic)) {
+        let why = format!(
+            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS), which has `{by}`: what failed would come back for ever"
         );
+        check.wrong("FailureTopic", why);
     } else if failure_topic.is_none() && mode == Mode::LowLatency {
         check.wrong("FailureTopic", "required in low-latency mode, which sends there what failed");
     }
-    let telemetry = telemetry(&mut check, options.telemetry_enabled, options.telemetry_topic, &topics);
+    let telemetry = telemetry(&mut check, options.telemetry_enabled, options.telemetry_topic, &subscribed);
     let allowed_events = options.allowed_events.unwrap_or_default();
     if allowed_events.iter().any(String::is_empty) {
         check.wrong("AllowedEvents", "an empty prefix allows everything; leave the option unset instead");
@@ -265,7 +274,8 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
     let checked = Checked {
         bootstrap,
         mock,
-        topics: distinct(topics),
+        topics: subscribed.topics,
+        patterns: subscribed.patterns,
         allowed_events,
         source_system: Arc::from(source_system),
         mode,
@@ -313,6 +323,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
             seconds(1),
             MAX_SHUTDOWN,
         ),
+        assignors: options.assignors,
         group_protocol: options.group_protocol.unwrap_or_default(),
         isolation: options.isolation_level.unwrap_or_default(),
         compression: options.compression.unwrap_or_default(),

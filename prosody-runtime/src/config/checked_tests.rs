@@ -43,7 +43,7 @@ fn one_error_lists_every_problem_by_option_and_variable() {
         ("ProbeAddress", "localhost"),
         ("SendTimeout", "0s"),
         ("RetryBase", "10m"),
-        ("SubscribedTopics", "ok, not ok, ^pattern"),
+        ("SubscribedTopics", "ok, not ok, ^pattern.*, ^(a"),
         ("Mode", "low-latency"),
         ("SaslPassword", "hunter2"),
     ]);
@@ -57,7 +57,7 @@ fn one_error_lists_every_problem_by_option_and_variable() {
         "SendTimeout (PROSODY_SEND_TIMEOUT): must be longer than 0",
         "RetryBase (PROSODY_RETRY_BASE): must not be longer",
         "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `not ok`",
-        "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): `^pattern`",
+        "SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): reading the topic pattern `^(a`: unclosed group",
         "FailureTopic (PROSODY_FAILURE_TOPIC): required in low-latency mode",
         "SaslPassword (PROSODY_SASL_PASSWORD): has no effect",
     ] {
@@ -102,14 +102,30 @@ fn a_failure_topic_is_no_subscribed_one_and_required_in_low_latency() {
             problems(&[mode, topics, ("FailureTopic", "dead"), ("MaxRetries", "0")]),
             Vec::<String>::new()
         );
-        for (name, why) in
-            [("u", "must not be one of SubscribedTopics"), ("no t", "`no t` is not a topic name")]
-        {
+        for (name, why) in [
+            ("u", "must not be one of SubscribedTopics"),
+            ("no t", "`no t` is not a topic name"),
+            ("^dead", "`^dead` is a pattern"),
+        ] {
             let problems = problems(&[mode, topics, ("FailureTopic", name)]);
             assert!(problems.len() == 1 && problems[0].contains(why), "{problems:?}");
         }
     }
     assert!(problems(&[("Mode", "low-latency"), topics])[0].contains("required"));
+}
+
+/// What failed would be read again as soon as it is written: the pattern takes in the failure topic.
+#[test]
+fn no_pattern_takes_in_a_topic_that_is_written_to() {
+    let problems = |pairs: &[(&str, &str)]| problems(with(&[&[("Mock", "true")], pairs].concat()));
+    let topics = ("SubscribedTopics", "t, ^orders.*");
+    let fine = [topics, ("FailureTopic", "failed-orders"), ("TelemetryEnabled", "true")];
+    assert_eq!(problems(&fine), Vec::<String>::new());
+    for [topic, name] in [["FailureTopic", "orders-failed"], ["TelemetryTopic", "orders"]] {
+        let found = problems(&[topics, ("TelemetryEnabled", "true"), (topic, name)]);
+        let why = "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS), which has `^orders.*`";
+        assert!(found.len() == 1 && found[0].starts_with(topic) && found[0].contains(why), "{found:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
+use prosody_wire::group::Assignor;
 use prosody_wire::{Secret, TokenProvider};
 
 use super::choices::{
@@ -12,6 +13,7 @@ use super::choices::{
     choice,
 };
 use super::duration::{parse_duration, parse_size};
+use super::security::Tokens;
 use super::table::{Field, OPTIONS, OptionSpec, Problem, Support};
 
 /// Everything a user may set. `None` falls back to the environment variable and then to the default; [`OPTIONS`] and
@@ -88,17 +90,10 @@ pub struct Options {
     /// Options in text whose feature does not exist yet, by name, with whether the value asks for more than "off".
     pub(crate) unsupported: Vec<&'static str>,
     pub(crate) tokens: Option<Tokens>,
-}
-
-/// A provider of tokens, which can only be given in code.
-#[derive(Clone, Debug)]
-pub(crate) struct Tokens(pub(crate) Arc<dyn TokenProvider>);
-
-/// The same one, not an equal one.
-impl PartialEq for Tokens {
-    fn eq(&self, other: &Tokens) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
+    /// How members of a classic group divide its partitions; cooperative-sticky unless set. For tests of groups that
+    /// still divide eagerly.
+    #[doc(hidden)]
+    pub assignors: Option<Vec<Assignor>>,
 }
 
 impl Options {
@@ -185,6 +180,7 @@ impl Options {
             }
         }
         self.tokens = self.tokens.or(fallback.tokens);
+        self.assignors = self.assignors.or(fallback.assignors);
         self
     }
 }

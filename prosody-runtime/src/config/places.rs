@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prosody_wire::group::TopicPattern;
+
 use super::checked::Check;
 use crate::probes::Place;
 
@@ -14,21 +16,60 @@ const PROBE_PORT: u16 = 8_000;
 /// The default name of the mock cluster that clients without bootstrap servers share.
 pub(super) const MOCK_CLUSTER: &str = "mock";
 
+/// What SubscribedTopics names.
+#[derive(Default)]
+pub(super) struct Subscribed {
+    /// Sorted, each once.
+    pub(super) topics: Vec<Arc<str>>,
+    /// Entries that start with `^`, each once.
+    pub(super) patterns: Vec<TopicPattern>,
+}
+
+impl Subscribed {
+    pub(super) fn check(check: &mut Check, mut entries: Vec<String>) -> Subscribed {
+        entries.sort();
+        entries.dedup();
+        let mut subscribed = Subscribed::default();
+        for entry in entries {
+            if !entry.starts_with('^') {
+                match wrong_topic(&entry) {
+                    Some(why) => check.wrong("SubscribedTopics", why),
+                    None => subscribed.topics.push(Arc::from(entry)),
+                }
+                continue;
+            }
+            match TopicPattern::new(&entry) {
+                Ok(pattern) => subscribed.patterns.push(pattern),
+                Err(why) => check.wrong("SubscribedTopics", why.to_string()),
+            }
+        }
+        subscribed
+    }
+
+    /// Whether records of this topic are read; what says so, as the user wrote it.
+    pub(super) fn reads(&self, topic: &str) -> Option<String> {
+        if self.topics.iter().any(|one| **one == *topic) {
+            return Some(topic.to_owned());
+        }
+        self.patterns.iter().find(|one| one.matches(topic)).map(|one| one.as_str().to_owned())
+    }
+}
+
 /// The topic of life-cycle events, unless they are off.
 pub(super) fn telemetry(
     check: &mut Check,
     enabled: Option<bool>,
     topic: Option<String>,
-    subscribed: &[String],
+    subscribed: &Subscribed,
 ) -> Option<Arc<str>> {
     let topic = topic.unwrap_or_else(|| TELEMETRY_TOPIC.to_owned());
     if let Some(why) = wrong_topic(&topic) {
         check.wrong("TelemetryTopic", why);
-    } else if enabled == Some(true) && subscribed.contains(&topic) {
-        check.wrong(
-            "TelemetryTopic",
-            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS): every event would cause others",
+    } else if let Some(by) = subscribed.reads(&topic).filter(|_| enabled == Some(true)) {
+        let why = format!(
+            "must not be one of SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS), which has `{by}`: every event would cause others"
         );
+        check.wrong("TelemetryTopic", why);
     }
     (enabled == Some(true)).then(|| Arc::from(topic))
 }
@@ -93,7 +134,7 @@ pub(super) fn cluster(
 /// What is wrong with a topic's name, if anything.
 pub(crate) fn wrong_topic(topic: &str) -> Option<String> {
     if topic.starts_with('^') {
-        return Some(format!("`{topic}`: topics by pattern are not in this version; list the names"));
+        return Some(format!("`{topic}` is a pattern, and this must be the name of one topic"));
     }
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let good = !topic.is_empty()
@@ -103,11 +144,4 @@ pub(crate) fn wrong_topic(topic: &str) -> Option<String> {
     (!good).then(|| {
         format!("`{topic}` is not a topic name: 1 to {MAX_TOPIC_NAME} letters, digits, `.`, `_` and `-`")
     })
-}
-
-/// Each topic once.
-pub(super) fn distinct(mut topics: Vec<String>) -> Vec<Arc<str>> {
-    topics.sort();
-    topics.dedup();
-    topics.into_iter().map(Arc::from).collect()
 }

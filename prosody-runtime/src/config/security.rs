@@ -5,12 +5,23 @@ use std::sync::Arc;
 
 use prosody_wire::{
     ClientCredentials, ClientCredentialsConfig, Connector, Credentials, Error, Sasl, TcpConnector,
-    TlsConnector, TlsError, TlsFile, TlsIdentity, TlsOptions,
+    TlsConnector, TlsError, TlsFile, TlsIdentity, TlsOptions, TokenProvider,
 };
 
 use super::checked::Check;
 use super::choices::{SaslMechanism, SecurityProtocol};
 use super::options::Options;
+
+/// A provider of tokens, which can only be given in code.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(pub(crate) Arc<dyn TokenProvider>);
+
+/// The same one, not an equal one.
+impl PartialEq for Tokens {
+    fn eq(&self, other: &Tokens) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// What the Kafka layer is given.
 #[derive(Clone, Debug, Default)]

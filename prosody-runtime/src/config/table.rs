@@ -158,8 +158,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "SubscribedTopics",
         variable: "PROSODY_SUBSCRIBED_TOPICS",
         default: "required to subscribe",
-        rule: "comma-separated topic names of at most 249 letters, digits, `.`, `_` and `-`",
-        doc: "Topics to consume.",
+        rule: "comma-separated topic names of at most 249 letters, digits, `.`, `_` and `-`; an entry that starts with `^` is a \
+               regular expression of at most 1,024 bytes",
+        doc: "Topics to consume. A regular expression means every topic whose whole name it matches (`^orders-.*`), those that \
+              appear later too and Kafka's internal ones never; it may match none yet. In groups of the consumer protocol the \
+              broker matches, by RE2J, and elsewhere the client, every 5 minutes at the latest: both take the syntax that \
+              RE2 does, without look-around and backreferences.",
         support: Support::Full,
         field: Field::List(|o| &mut o.subscribed_topics),
     },
@@ -319,7 +323,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "FailureTopic",
         variable: "PROSODY_FAILURE_TOPIC",
         default: "none; required in low-latency mode",
-        rule: "a topic that is none of SubscribedTopics",
+        rule: "a topic that is none of SubscribedTopics and matches none of its patterns",
         doc: "Where low-latency mode sends messages whose handler failed, and every mode sends records that are no \
               messages: with their key, value and headers, and headers `source-…` that say where they come from and \
               why. It must exist.",
@@ -559,7 +563,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "TelemetryTopic",
         variable: "PROSODY_TELEMETRY_TOPIC",
         default: "prosody.telemetry-events",
-        rule: "a topic that is none of SubscribedTopics",
+        rule: "a topic that is none of SubscribedTopics and matches none of its patterns",
         doc: "Where those events go. It must exist.",
         support: Support::Full,
         field: Field::Text(|o| &mut o.telemetry_topic),

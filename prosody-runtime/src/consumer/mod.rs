@@ -147,7 +147,7 @@ impl Inner {
     fn view(&self) -> View {
         View {
             reading: self.reading(),
-            topics: self.config.topics.iter().map(ToString::to_string).collect(),
+            topics: self.config.subscribed(),
             assigned: self.assignments.count(),
             partitions: self.partitions(),
             missed: self.beats.missed(self.doors.clock.now()),

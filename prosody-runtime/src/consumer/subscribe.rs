@@ -41,7 +41,7 @@ const REBALANCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from
 /// Looks up the topics and joins the group.
 pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Result<Subscription, Error> {
     let config = &lasting.config;
-    let Some(group_id) = config.group_id.clone().filter(|_| !config.topics.is_empty()) else {
+    let Some(group_id) = config.group_id.clone().filter(|_| config.has_topics()) else {
         return Err(Error::new(
             ErrorKind::Unconfigured,
             "subscribing needs GroupId (PROSODY_GROUP_ID) and SubscribedTopics (PROSODY_SUBSCRIBED_TOPICS)",
@@ -150,7 +150,11 @@ fn loader(lasting: &Lasting) -> Loader {
 fn group_config(lasting: &Lasting, group_id: &str) -> GroupConfig {
     let config = &lasting.config;
     let mut group = GroupConfig::new(group_id, config.topics.iter().cloned());
+    group.patterns.clone_from(&config.patterns);
     group.protocol = config.group_protocol.into();
+    if let Some(assignors) = &config.assignors {
+        group.assignors.clone_from(assignors);
+    }
     group.session_timeout = config.session_timeout;
     group.rebalance_timeout = REBALANCE.0.max(config.shutdown_timeout + REBALANCE.1);
     group.instance_id = config.instance_id.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prosody_runtime::{ConsumerState, ErrorKind};
+use prosody_runtime::{ConsumerState, ErrorKind, GroupProtocol};
 use prosody_testkit::ClusterConfig;
 
 use crate::world::{Diary, World, quick, send_numbered};
@@ -45,6 +45,28 @@ async fn a_producer_needs_no_group_but_a_name() {
     assert!(refused.to_string().contains("PROSODY_GROUP_ID"), "{refused}");
     let refused = nameless.send("t", "k", b"{}").await.unwrap_err();
     assert!(refused.to_string().contains("PROSODY_SOURCE_SYSTEM"), "{refused}");
+}
+
+/// Topics by pattern, beside one by name: what is there, and what comes later.
+#[tokio::test(start_paused = true)]
+async fn a_pattern_takes_in_topics_that_come_later() {
+    for protocol in [GroupProtocol::Auto, GroupProtocol::Classic] {
+        let world = World::new(&[("t", 1), ("orders-eu", 2), ("other", 1)]);
+        let builder = world.builder().subscribed_topics(["t", "^orders-.*", "^none-yet"]);
+        let client = builder.configure(|o| o.group_protocol = Some(protocol)).build().unwrap();
+        let diary = Diary::default();
+        assert_eq!(client.state(), ConsumerState::Configured);
+        client.subscribe(quick(&diary)).await.unwrap();
+        for topic in ["t", "orders-eu", "other"] {
+            client.send(topic, "k", b"{}").await.unwrap();
+        }
+        world.until("what is there is handled", || diary.ended().len() == 2).await;
+        world.cluster.create_topic("orders-us", 1).unwrap();
+        client.send("orders-us", "k", b"{}").await.unwrap();
+        world.until_within(Duration::from_secs(330), "what is new", || diary.ended().len() == 3).await;
+        assert_eq!(client.assigned_partitions(), 4);
+        client.close().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ public sealed class ProsodyClientBuilder
     }
 
     /// <summary>Sets the topics to consume.</summary>
-    /// <param name="topics">Names of topics.</param>
+    /// <param name="topics">Names of topics; one that starts with <c>^</c> is a regular expression over whole names.</param>
     /// <returns>This builder.</returns>
     public ProsodyClientBuilder WithSubscribedTopics(params string[] topics)
     {

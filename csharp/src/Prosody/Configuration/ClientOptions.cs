@@ -15,7 +15,7 @@ public sealed partial class ClientOptions
     /// <summary>The consumer group, usually the application's name. Required to subscribe.</summary>
     public string? GroupId { get; set; }
 
-    /// <summary>Topics to consume. Required to subscribe.</summary>
+    /// <summary>Topics to consume. Required to subscribe. An entry that starts with <c>^</c> is a regular expression over whole names, such as <c>^orders-.*</c>: it means those topics too that appear later, and may match none yet.</summary>
     public string[]? SubscribedTopics { get; set; }
 
     /// <summary>Prefixes of the event types to process. Default: all; an empty array means all as well.</summary>
@@ -75,7 +75,7 @@ public sealed partial class ClientOptions
     /// <summary>Whether the health page shows keys. Default: false.</summary>
     public bool? ProbeDetails { get; set; }
 
-    /// <summary>Where low-latency mode, which requires it, sends messages whose handler failed, and every mode sends records that are no messages. It must exist and be none of <see cref="SubscribedTopics"/>.</summary>
+    /// <summary>Where low-latency mode, which requires it, sends messages whose handler failed, and every mode sends records that are no messages. It must exist and be none of <see cref="SubscribedTopics"/>, whose patterns must not match it.</summary>
     public string? FailureTopic { get; set; }
 
     /// <summary>Retries of a failed event in low-latency mode. Default: 3.</summary>
