@@ -47,6 +47,10 @@ pub(crate) struct Part {
     pub(crate) topic_id: Option<TopicId>,
     pub(crate) leader: Option<BrokerId>,
     pub(crate) leader_epoch: LeaderEpoch,
+    /// The follower to read from, and until when (KIP-392).
+    pub(crate) replica: Option<(BrokerId, Instant)>,
+    /// No follower is read from before this.
+    pub(crate) leader_alone_until: Option<Instant>,
     /// Since when it has none; the log was told of it once that lasts.
     pub(crate) leaderless: Option<Instant>,
     pub(crate) leaderless_told: bool,
@@ -145,6 +149,8 @@ impl Shared {
                 topic_id: None,
                 leader: None,
                 leader_epoch: -1,
+                replica: None,
+                leader_alone_until: None,
                 leaderless: None,
                 leaderless_told: false,
                 queue: VecDeque::new(),

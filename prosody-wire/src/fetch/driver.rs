@@ -3,6 +3,7 @@
 
 mod answers;
 mod positions;
+mod replica;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -195,7 +196,8 @@ impl Driver {
             for part in state.parts.values_mut() {
                 part.full = is_full(Held { bytes: part.bytes(), full: part.full }, share);
             }
-            let mut leaders: Vec<BrokerId> = state.parts.values().filter_map(|part| part.leader).collect();
+            let mut leaders: Vec<BrokerId> =
+                state.parts.values().filter_map(|part| part.source(now)).collect();
             leaders.sort_unstable();
             leaders.dedup();
             let first = leaders.iter().position(|id| Some(*id) == self.starved).unwrap_or(0);
@@ -252,7 +254,8 @@ impl Driver {
         let Some(broker) = self.brokers.get_mut(&id) else { return true };
         let mut state = self.shared.state();
         let share = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes);
-        let Choice { asked, percent, room } = choose(&state, id, kind, now, broker.rotation, share);
+        let Choice { asked, percent, room, leader_alone } =
+            choose(&state, id, kind, now, broker.rotation, share);
         if asked.is_empty() {
             return true;
         }
@@ -285,10 +288,11 @@ impl Driver {
         };
         let reserved = super::plan::expanded(max_bytes, percent);
         self.reserved += reserved;
-        let ask = Ask { max_wait, max_bytes, isolation: config.isolation };
         let with_ids = asked.iter().all(|(asked, _)| asked.key.topic_id.is_some());
         let asked: Vec<Asked> = asked.into_iter().map(|(asked, _)| asked).collect();
         self.spawn(move |cluster| async move {
+            let rack = config.client_rack.as_deref().filter(|_| !leader_alone).unwrap_or_default();
+            let ask = Ask { max_wait, max_bytes, isolation: config.isolation, rack };
             let result = send(&cluster, id, kind, ask, with_ids, &request).await;
             Event::Fetched { broker: id, kind, asked, reserved, result }
         });
@@ -323,6 +327,8 @@ struct Choice {
     percent: usize,
     /// What is free of their shares.
     room: usize,
+    /// Some of them shall not be redirected to a follower.
+    leader_alone: bool,
 }
 
 /// Begins at another partition each time.
@@ -334,16 +340,17 @@ fn choose(
     rotation: usize,
     share: usize,
 ) -> Choice {
-    let (mut percent, mut room) = (100, 0usize);
+    let (mut percent, mut room, mut leader_alone) = (100, 0usize, false);
     let mut asked = Vec::new();
     for (id, part) in &state.parts {
         let due = part.retry_at.is_none_or(|at| at <= now);
         let taken = part.full || part.asked || (kind == Kind::Look && part.looked);
-        if part.leader != Some(broker) || !due || taken {
+        if part.source(now) != Some(broker) || !due || taken {
             continue;
         }
         let Some(offset) = part.cursor.position() else { continue };
         percent = percent.max(part.percent);
+        leader_alone |= part.is_leader_alone(now);
         room = room.saturating_add(share.saturating_sub(part.bytes()));
         let key =
             Key { topic: Arc::clone(&part.tp.topic), topic_id: part.topic_id, partition: part.tp.partition };
@@ -357,14 +364,14 @@ fn choose(
     }
     let count = asked.len().max(1);
     asked.rotate_left(rotation % count);
-    Choice { asked, percent, room }
+    Choice { asked, percent, room, leader_alone }
 }
 
 async fn send(
     cluster: &Cluster,
     id: BrokerId,
     kind: Kind,
-    ask: Ask,
+    ask: Ask<'_>,
     with_ids: bool,
     request: &SessionRequest,
 ) -> Result<Reply, Error> {

@@ -61,6 +61,9 @@ pub struct FetchConfig {
     pub max_partition_bytes: usize,
     /// Whether records of open and aborted transactions are seen. Default read committed.
     pub isolation: IsolationLevel,
+    /// Where this process runs (`client.rack`): partitions are read from an in-sync follower in the same rack where there
+    /// is one and the cluster selects it (KIP-392), and from the leader while it fails. Default none.
+    pub client_rack: Option<String>,
 }
 
 impl Default for FetchConfig {
@@ -71,6 +74,7 @@ impl Default for FetchConfig {
             max_bytes: 8 << 20,
             max_partition_bytes: 1 << 20,
             isolation: IsolationLevel::ReadCommitted,
+            client_rack: None,
         }
     }
 }

@@ -179,7 +179,7 @@ impl RecordReader {
         let TopicPartition { topic, partition } = run.partition.clone();
         let key = Key { topic, topic_id, partition };
         let params = Params { offset: run.first, leader_epoch, last_epoch: -1, max_bytes };
-        let ask = Ask { max_wait: Duration::ZERO, max_bytes, isolation: self.isolation };
+        let ask = Ask { max_wait: Duration::ZERO, max_bytes, isolation: self.isolation, rack: "" };
         let request = wire::request(version, ask, &sessionless(vec![(key, params)]));
         // A call that times out ends its connection and whatever else is under way there, so a short deadline is no timeout.
         let timeout = self.cluster.limits().request_timeout;

@@ -13,6 +13,8 @@ use crate::proto::ErrorCode;
 use crate::types::{BrokerId, IsolationLevel, Topic, TopicId};
 use crate::wire::{Reader, put_compact_len, put_string};
 
+/// First version with the reader's rack and the follower it shall read from (KIP-392).
+const RACKS: i16 = 11;
 /// First version with compact strings and tagged fields, and with the epoch of the last record fetched (KIP-595).
 const FLEXIBLE: i16 = 12;
 /// First version that names topics by id (KIP-516).
@@ -24,16 +26,18 @@ const NODE_ENDPOINTS: i16 = 16;
 
 /// What a request asks for besides its partitions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Ask<'a> {
     /// How long the broker may wait for a first byte.
     pub(crate) max_wait: Duration,
     /// Bytes of records in the whole response; one batch may go over it.
     pub(crate) max_bytes: usize,
     pub(crate) isolation: IsolationLevel,
+    /// Where we are: the leader may name a follower near us (KIP-392). Empty for the leader alone.
+    pub(crate) rack: &'a str,
 }
 
 /// A Fetch request body (v10 to v17). From v13 on every partition needs its topic id.
-pub(crate) fn request(version: i16, ask: Ask, session: &SessionRequest) -> Body {
+pub(crate) fn request(version: i16, ask: Ask<'_>, session: &SessionRequest) -> Body {
     let flexible = version >= FLEXIBLE;
     let mut out = BytesMut::with_capacity(128 + 40 * session.send.len());
     if version < REPLICA_STATE {
@@ -66,8 +70,8 @@ pub(crate) fn request(version: i16, ask: Ask, session: &SessionRequest) -> Body 
         group.iter().for_each(|key| out.put_i32(key.partition));
         put_no_tags(&mut out, flexible);
     }
-    if version >= 11 {
-        put_string(&mut out, flexible, "");
+    if version >= RACKS {
+        put_string(&mut out, flexible, ask.rack);
     }
     put_no_tags(&mut out, flexible);
     Body::new(vec![out.freeze()])
@@ -142,6 +146,8 @@ pub(crate) struct PartitionData {
     /// Where this log and what we read part ways (KIP-595): epoch and its end offset.
     pub(crate) diverging: Option<(i32, i64)>,
     pub(crate) leader: Option<(BrokerId, i32)>,
+    /// The follower to read from instead (KIP-392).
+    pub(crate) preferred: Option<BrokerId>,
 }
 
 /// A Fetch response.
@@ -208,9 +214,7 @@ fn partition(
         reader.skip_tags()?;
         aborted.push(Aborted { producer_id, first_offset });
     }
-    if version >= 11 {
-        reader.i32("preferred_read_replica")?;
-    }
+    let preferred = if version >= RACKS { reader.i32("preferred_read_replica")? } else { -1 };
     let records = reader.bytes("records", body)?;
     let (mut diverging, mut leader) = (None, None);
     reader.tags(|tag, value| {
@@ -232,6 +236,7 @@ fn partition(
         records,
         diverging,
         leader,
+        preferred: (preferred >= 0).then_some(BrokerId(preferred)),
     })
 }
 

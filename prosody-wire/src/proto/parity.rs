@@ -58,10 +58,12 @@ proptest! {
         let forget = forgotten.iter().map(|(topic, partition)| key(topic, *partition));
         let request = SessionRequest { id: session, epoch, send: send.collect(), forget: forget.collect() };
         let isolation = if committed { IsolationLevel::ReadCommitted } else { IsolationLevel::ReadUncommitted };
-        let ask = Ask { max_wait: Duration::from_millis(wait as u64), max_bytes: max_bytes as usize, isolation };
+        let rack = if committed { "r1" } else { "" };
+        let ask = Ask { max_wait: Duration::from_millis(wait as u64), max_bytes: max_bytes as usize, isolation, rack };
         let read: m::FetchRequest = decoded(bytes_of(fetch::request(version, ask, &request)), version);
         prop_assert_eq!((read.max_wait_ms, read.min_bytes, read.max_bytes), (wait, 1, max_bytes));
         prop_assert_eq!((read.isolation_level, read.session_id, read.session_epoch), (i8::from(committed), session, epoch));
+        prop_assert_eq!(read.rack_id.as_str(), if version >= 11 { rack } else { "" });
         prop_assert_eq!((read.replica_id.0, read.replica_state.replica_id.0), (-1, -1));
         let named = |name: &m::TopicName, id: &[u8; 16]| {
             if version >= 13 { id.to_vec() } else { name.as_bytes().to_vec() }
@@ -101,6 +103,9 @@ proptest! {
                     .with_partition_index(*number).with_error_code(*code).with_high_watermark(*high)
                     .with_last_stable_offset(*stable).with_aborted_transactions(Some(aborted.collect()))
                     .with_records(Some(records.clone().into()));
+                if version >= 11 {
+                    row.preferred_read_replica = (*number).into();
+                }
                 if let (Some((epoch, end)), true) = (diverging, version >= 12) {
                     row.diverging_epoch = fr::EpochEndOffset::default().with_epoch(*epoch).with_end_offset(*end);
                 }
@@ -133,6 +138,8 @@ proptest! {
             prop_assert_eq!((got.high_watermark, got.last_stable), (*high, *stable));
             prop_assert_eq!(&got.aborted.iter().map(|one| (one.producer_id, one.first_offset)).collect::<Vec<_>>(), aborted);
             prop_assert_eq!(&got.records[..], &records[..]);
+            let preferred = got.preferred.map(|broker| broker.0);
+            prop_assert_eq!(preferred, (version >= 11 && *number >= 0).then_some(*number));
             prop_assert_eq!(got.diverging, diverging.filter(|_| version >= 12));
             prop_assert_eq!(got.leader.map(|(broker, epoch)| (broker.0, epoch)), leader.filter(|_| version >= 12));
         }

@@ -76,6 +76,9 @@ impl Default for Limits {
 pub struct ClusterConfig {
     /// Brokers, numbered from 1. Default 1.
     pub brokers: i32,
+    /// Rack of each broker, in their order. In a cluster with racks followers serve consumers, and a leader names the one
+    /// in the reader's rack (KIP-392). Default: none.
+    pub racks: Vec<String>,
     /// Partitions of topics created on demand, by metadata requests that allow it; `None` creates none. Default `None`.
     pub auto_create: Option<i32>,
     /// Partitions of a topic created with −1. Default 1.
@@ -113,6 +116,7 @@ impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
         ClusterConfig {
             brokers: 1,
+            racks: Vec::new(),
             auto_create: None,
             default_partitions: 1,
             initial_rebalance_delay: Duration::ZERO,
@@ -142,6 +146,13 @@ pub struct VersionCap {
 }
 
 impl ClusterConfig {
+    /// The rack of a broker.
+    #[must_use]
+    pub fn rack(&self, broker: i32) -> Option<&str> {
+        let at = usize::try_from(broker.checked_sub(1)?).ok()?;
+        self.racks.get(at).map(String::as_str)
+    }
+
     /// Serves what Apache Kafka served at a release: `"2.1"`, `"2.8"`, `"3.9"` or `"4.2"`. Other texts change nothing.
     #[must_use]
     pub fn as_version(mut self, release: &str) -> ClusterConfig {

@@ -53,6 +53,9 @@ impl Driver {
                     broker.retry_at = Some(now + wait);
                 }
                 broker.failures = failures;
+                if !lost {
+                    self.leave_follower(now, id, asked);
+                }
                 if code.disposition() == Disposition::RefreshMetadata
                     || code == ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
                 {
@@ -66,6 +69,7 @@ impl Driver {
                     broker.session.reset();
                 }
                 (broker.failures, broker.retry_at) = (failures, Some(now + wait));
+                self.leave_follower(now, id, asked);
                 tracing::debug!(%error, "a Fetch failed");
                 self.shared.cluster.refresh_soon("a Fetch failed");
                 return;
@@ -76,7 +80,17 @@ impl Driver {
         }
         (broker.failures, broker.retry_at) = (0, None);
         self.learn(&answer, asked);
-        self.apply(now, kind, asked, answer);
+        self.apply(now, id, kind, asked, answer);
+    }
+
+    /// What was asked of a follower is asked of leaders again.
+    fn leave_follower(&self, now: Instant, id: BrokerId, asked: &[Asked]) {
+        let mut state = self.shared.state();
+        for asked in asked {
+            if let Some(part) = state.parts.get_mut(&asked.id) {
+                part.leave_follower(id, now);
+            }
+        }
     }
 
     fn read(&self, id: BrokerId, reply: Reply) -> Result<Answer, Error> {
@@ -102,7 +116,7 @@ impl Driver {
         }
     }
 
-    fn apply(&mut self, now: Instant, kind: Kind, asked: &[Asked], answer: Answer) {
+    fn apply(&mut self, now: Instant, id: BrokerId, kind: Kind, asked: &[Asked], answer: Answer) {
         let limits = self.shared.cluster.limits().clone();
         let mut refresh = false;
         let mut state = self.shared.state();
@@ -116,8 +130,18 @@ impl Driver {
         for data in answer.partitions {
             let Some(asked) = find(asked, &data) else { continue };
             let Some(part) = state.parts.get_mut(&asked.id) else { continue };
-            if data.error == ErrorCode::NONE {
+            let is_trouble = data.error != ErrorCode::NONE || data.diverging.is_some();
+            if is_trouble && part.leave_follower(id, now) {
+                // It is behind, or no replica any more. What is true of the log, the leader says.
+                refresh |= data.error.disposition() == Disposition::RefreshMetadata;
+                tracing::debug!(partition = %part.tp, follower = id.0, code = %data.error, "back to the leader");
+            } else if data.error == ErrorCode::NONE {
                 (part.failures, part.retry_at) = (0, None);
+                if let Some(follower) = data.preferred
+                    && !part.named(id, follower, now, limits.metadata_age)
+                {
+                    part.retry_at = Some(now + limits.backoff);
+                }
                 part.looked &= data.records.is_empty();
                 part.data(asked.offset, data, limits.frame_bytes);
             } else if data.error == ErrorCode::OFFSET_OUT_OF_RANGE {

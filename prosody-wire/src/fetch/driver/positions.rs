@@ -108,9 +108,13 @@ impl Part {
     pub(super) fn follow(&mut self, metadata: &Metadata) {
         let topic = metadata.topic(&self.tp.topic);
         let known = topic.and_then(|topic| topic.partition(self.tp.partition));
+        let before = (self.leader, self.leader_epoch);
         self.leader = known.and_then(|known| known.leader);
         if let (Some(topic), Some(known)) = (topic, known) {
             self.leader_epoch = known.leader_epoch;
+            if before != (self.leader, self.leader_epoch) {
+                self.replica = None;
+            }
             if self.topic_id != topic.id {
                 self.topic_id = topic.id.or(self.topic_id);
                 self.cursor.topic(topic.id);

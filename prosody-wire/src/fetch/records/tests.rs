@@ -156,6 +156,7 @@ proptest! {
             records: Bytes::from(bytes.clone()),
             diverging: None,
             leader: None,
+            preferred: None,
         };
         let isolation = if committed { IsolationLevel::ReadCommitted } else { IsolationLevel::ReadUncommitted };
         let mut decompressor = Decompressor::new(BufferPool::new(0));

@@ -1,8 +1,8 @@
 //! API 1, Fetch: versions 4–17.
 //!
 //! Long poll, sessions (KIP-227), topic ids (13), leader epochs and truncation (KIP-320), read_committed, leader hints
-//! (KIP-951). Whole batches only; the first batch of an answer is returned whatever its size. Gaps: no closest replica
-//! (KIP-392: the preferred replica is always −1), no follower fetches.
+//! (KIP-951). Whole batches only; the first batch of an answer is returned whatever its size. In clusters with racks
+//! followers serve consumers, and leaders name the one in the reader's rack (KIP-392); they are never behind.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -27,11 +27,12 @@ pub(super) struct Fetch;
 
 /// What a fetch asks of all its partitions together.
 #[derive(Clone, Copy)]
-struct Ask {
+struct Ask<'a> {
     max_bytes: usize,
     committed_only: bool,
     incremental: bool,
     by_id: bool,
+    rack: &'a str,
 }
 
 /// A partition of the plan with what it names.
@@ -91,6 +92,7 @@ impl Api for Fetch {
             committed_only: request.isolation_level == 1,
             incremental: plan.incremental,
             by_id: call.version >= 13,
+            rack: if call.version >= 11 { request.rack_id.as_str() } else { "" },
         };
         let targets: Vec<Target> = plan.partitions.into_iter().map(|planned| target(call, planned)).collect();
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
@@ -185,7 +187,7 @@ struct Read {
     failed: bool,
 }
 
-fn read(call: &Call, targets: &[Target], ask: Ask) -> Read {
+fn read(call: &Call, targets: &[Target], ask: Ask<'_>) -> Read {
     let mut read = Read {
         pieces: Vec::new(),
         said: Vec::with_capacity(targets.len()),
@@ -200,12 +202,13 @@ fn read(call: &Call, targets: &[Target], ask: Ask) -> Read {
         };
         read.ends.push(seen);
         read.bytes += piece.bytes();
-        read.failed |= piece.error != code::NONE || piece.diverging.is_some();
+        read.failed |= piece.error != code::NONE || piece.diverging.is_some() || piece.preferred.is_some();
         let told = Told { high_watermark: piece.ends.end, start: piece.ends.start };
         let (key, index) = &target.key;
         let news = piece.bytes() > 0
             || piece.error != code::NONE
             || piece.diverging.is_some()
+            || piece.preferred.is_some()
             || target.told != Some(told);
         if piece.error == code::NONE {
             read.said.push((key.clone(), *index, told, piece.bytes() > 0));
@@ -219,7 +222,7 @@ fn read(call: &Call, targets: &[Target], ask: Ask) -> Read {
 
 type Seen = (i32, i32, LogEnd);
 
-fn one(call: &Call, target: &Target, ask: Ask, taken: usize) -> Result<(Piece, Seen), Box<Piece>> {
+fn one(call: &Call, target: &Target, ask: Ask<'_>, taken: usize) -> Result<(Piece, Seen), Box<Piece>> {
     let (key, index) = &target.key;
     let failed = |error: i16| Box::new(Piece::failed(key.clone(), *index, call.noted(error)));
     let Some(topic) = &target.topic else {
@@ -241,7 +244,10 @@ fn one(call: &Call, target: &Target, ask: Ask, taken: usize) -> Result<(Piece, S
         piece.leader = Some(hint);
         piece
     };
-    if inner.leader != call.broker {
+    let replicas = call.shared.replicas(*index, topic.replication);
+    let config = &call.shared.config;
+    let serves_followers = call.version >= 11 && !config.racks.is_empty() && inner.leader != -1;
+    if inner.leader != call.broker && !(serves_followers && replicas.contains(&call.broker)) {
         return Err(stale(code::NOT_LEADER_OR_FOLLOWER));
     }
     if wanted.leader_epoch != -1 && wanted.leader_epoch < inner.epoch {
@@ -264,6 +270,14 @@ fn one(call: &Call, target: &Target, ask: Ask, taken: usize) -> Result<(Piece, S
         let mut piece = failed(code::OFFSET_OUT_OF_RANGE);
         piece.ends = ends;
         return Err(piece);
+    }
+    if inner.leader == call.broker && !ask.rack.is_empty() && config.rack(call.broker) != Some(ask.rack) {
+        let alive = call.shared.alive();
+        let near = |broker: &&i32| config.rack(**broker) == Some(ask.rack) && alive.contains(broker);
+        if let Some(follower) = replicas.iter().find(near) {
+            piece.preferred = Some(*follower);
+            return Ok((piece, seen));
+        }
     }
     let room = ask.max_bytes.saturating_sub(taken);
     let max_bytes = usize::try_from(wanted.max_bytes).unwrap_or(0).min(room);

@@ -18,6 +18,8 @@ pub(super) struct Piece {
     pub(super) aborted: AbortedList,
     pub(super) diverging: Option<(i32, i64)>,
     pub(super) leader: Option<(i32, i32)>,
+    /// The follower to read from instead.
+    pub(super) preferred: Option<i32>,
     pub(super) records: Segments,
 }
 
@@ -31,6 +33,7 @@ impl Piece {
             aborted: None,
             diverging: None,
             leader: None,
+            preferred: None,
             records: Segments::default(),
         }
     }
@@ -111,7 +114,7 @@ fn write_partition(out: &mut Segments, version: i16, piece: Piece) {
         }
     }
     if version >= 11 {
-        head.put_i32(-1);
+        head.put_i32(piece.preferred.unwrap_or(-1));
     }
     put_count(head, flexible, piece.records.len());
     for part in piece.records.finish() {

@@ -1,7 +1,7 @@
 //! API 3, Metadata: versions 0–13.
 //!
 //! All topics, by name, by id (10 and later), creation on demand when the cluster's configuration and the request
-//! allow it. Gaps: authorized operations are not computed; no racks.
+//! allow it. Gaps: authorized operations are not computed.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -45,6 +45,8 @@ impl Api for Metadata {
             if let Some((host, port)) = call.shared.address(*broker, call.transport) {
                 let known = MetadataResponseBroker::default().with_node_id(BrokerId(*broker));
                 let host = StrBytes::from_string(host);
+                let rack = call.shared.config.rack(*broker).filter(|_| call.version >= 1);
+                let known = known.with_rack(rack.map(|rack| StrBytes::from_string(rack.to_owned())));
                 response.brokers.push(known.with_host(host).with_port(i32::from(port)));
             }
         }
