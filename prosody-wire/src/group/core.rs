@@ -11,6 +11,7 @@ use std::time::Duration;
 use prosody_base::{Instant, Rng, sabotaged};
 
 use super::calls::{Answer, Asked, Call, CallId, Coordinator, Effect, Identity, Offsets, Pending};
+use super::classic::RackSet;
 use super::config::GroupConfig;
 use super::event::{AssignedPartition, AssignmentEpoch};
 use super::holdings::Holdings;
@@ -28,10 +29,12 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_BEAT: Duration = Duration::from_millis(100);
 
 /// What metadata knows of a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) id: Option<TopicId>,
     pub(crate) partitions: i32,
+    /// Racks of the replicas of each partition, where the cluster has racks.
+    pub(crate) racks: Vec<RackSet>,
 }
 
 /// The topics that metadata knows.

@@ -130,9 +130,14 @@ impl Driver {
 
     fn read_metadata(&mut self) {
         let known = self.cluster.metadata();
+        // Only members of classic groups divide.
+        let has_racks = !self.is_modern && known.brokers.values().any(|broker| broker.rack.is_some());
+        let rack = |broker: &BrokerId| known.brokers.get(broker)?.rack.clone();
         let topic = |(name, topic): (&Topic, &Arc<TopicMetadata>)| {
             let partitions = i32::try_from(topic.partitions.len()).ok()?;
-            Some((name.clone(), Known { id: topic.id, partitions }))
+            let with_racks = topic.partitions.iter().filter(|_| has_racks);
+            let racks = with_racks.map(|one| one.replicas.iter().filter_map(rack).collect()).collect();
+            Some((name.clone(), Known { id: topic.id, partitions, racks }))
         };
         let topics: Topics = known.topics.iter().filter_map(topic).collect();
         self.machine.metadata(self.cluster.doors().clock.now(), &topics);

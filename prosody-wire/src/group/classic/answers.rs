@@ -116,9 +116,10 @@ impl Machine {
         let counts: BTreeMap<Topic, i32> =
             wanted.map(|topic| (topic.clone(), self.counts.get(topic).copied().unwrap_or(0))).collect();
         let protocol = *protocol;
-        let shares = protocol.assign(members, &counts);
+        let shares = protocol.assign(members, &counts, &self.racks);
         let shares =
             shares.into_iter().map(|(member, partitions)| (member, encode_assignment(&partitions))).collect();
+        self.led_by_racks = self.racks.of(counts.keys());
         self.led = Some(counts);
         self.phase = Phase::Syncing(Some((protocol, shares)));
     }
@@ -157,6 +158,7 @@ impl Machine {
         if joined.skip_assignment {
             let topics = members.iter().flat_map(|member| member.subscription.topics.iter());
             let by = |topic: &Topic| self.counts.get(topic).copied().unwrap_or(UNKNOWN_COUNT);
+            self.led_by_racks = self.racks.of(topics.clone());
             self.led = Some(topics.map(|topic| (topic.clone(), by(topic))).collect());
             self.phase = Phase::Syncing(Some((protocol, Vec::new())));
             return;

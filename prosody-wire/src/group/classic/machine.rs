@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prosody_base::Instant;
 
-use super::assignors::{Assignor, Member};
+use super::assignors::{Assignor, Member, Racks};
 use crate::error::Error;
 use crate::group::calls::{Answer, Asked, Call, CallId, Coordinator, Identity};
 use crate::group::core::{Core, FIRST_BEAT, Membership, Topics};
@@ -77,8 +77,12 @@ pub(crate) struct Machine {
     pub(super) beat: Duration,
     /// Known partition counts of the topics in question.
     pub(super) counts: BTreeMap<Topic, i32>,
+    /// Where their replicas are.
+    pub(super) racks: Racks,
     /// The counts we divided by as leader; a difference means another division.
     pub(super) led: Option<BTreeMap<Topic, i32>>,
+    /// Where the replicas were when we divided; only for who has a rack.
+    pub(super) led_by_racks: Racks,
 }
 
 impl Machine {
@@ -98,7 +102,9 @@ impl Machine {
             next_heartbeat: at,
             beat: FIRST_BEAT,
             counts: BTreeMap::new(),
+            racks: Racks::default(),
             led: None,
+            led_by_racks: Racks::default(),
         }
     }
 
@@ -192,8 +198,7 @@ impl Membership for Machine {
         }
         let drained = self.rejoin_when_drained && self.core.holdings.is_drained();
         let other_topics = self.subscribed_by_pattern != self.core.matched;
-        if matches!(self.phase, Phase::Stable) && (drained || other_topics || self.is_divided_by_old_counts())
-        {
+        if matches!(self.phase, Phase::Stable) && (drained || other_topics || self.is_divided_by_old_news()) {
             self.rejoin(now);
         }
         if matches!(self.phase, Phase::Leading { until, .. } if until <= now) {
@@ -236,6 +241,7 @@ impl Membership for Machine {
         self.core.match_topics(topics);
         for topic in self.interest() {
             if let Some(known) = topics.get(&topic) {
+                self.racks.learn(&topic, &known.racks);
                 self.counts.insert(topic, known.partitions);
             }
         }

@@ -43,9 +43,12 @@ impl Machine {
         self.phase = Phase::Ended;
     }
 
-    pub(super) fn is_divided_by_old_counts(&self) -> bool {
+    /// Whether there are other partitions than those we divided, or, for who has a rack, replicas elsewhere (KIP-881).
+    pub(super) fn is_divided_by_old_news(&self) -> bool {
+        let Some(led) = &self.led else { return false };
         let changed = |(topic, by): (&Topic, &i32)| self.counts.get(topic).is_some_and(|known| known != by);
-        self.led.iter().flatten().any(changed)
+        let has_rack = self.core.config.client_rack.is_some();
+        led.iter().any(changed) || (has_rack && self.led_by_racks != self.racks.of(led.keys()))
     }
 
     pub(super) fn check_session(&mut self, now: Instant) {

@@ -15,3 +15,4 @@ pub(super) mod machine;
 mod membership;
 
 pub use assignors::Assignor;
+pub(crate) use assignors::RackSet;

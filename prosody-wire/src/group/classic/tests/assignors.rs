@@ -1,6 +1,9 @@
 //! Do the assignors keep their promises for any group? Complete, disjoint, balanced, sticky, two-phase, deterministic.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::group::subscription::Subscription;
 use proptest::prelude::*;
 
 type Owned = Vec<(usize, i32)>;
@@ -28,7 +31,7 @@ fn member(id: usize, topics: &[usize], owned: &[(usize, i32)], generation: Optio
 fn settled(members: &[Member], counts: &BTreeMap<Topic, i32>) -> (Vec<Member>, Assignments) {
     let mut members = members.to_vec();
     for generation in 1..20 {
-        let given = Assignor::CooperativeSticky.assign(&members, counts);
+        let given = Assignor::CooperativeSticky.assign(&members, counts, &Racks::default());
         let mut stable = true;
         for member in &mut members {
             let now = &given[&member.id];
@@ -89,7 +92,7 @@ proptest! {
     /// Whatever members claim, a partition goes to a member only if nobody else may still be working on it.
     #[test]
     fn a_partition_never_changes_hands_while_somebody_else_claims_it(members in hostile(), counts in counts()) {
-        let given = Assignor::CooperativeSticky.assign(&members, &counts);
+        let given = Assignor::CooperativeSticky.assign(&members, &counts, &Racks::default());
         for (owner, partitions) in &given {
             for partition in partitions {
                 let rank = |one: &Member| one.subscription.generation.unwrap_or(-1);
@@ -123,7 +126,7 @@ proptest! {
         }
         let members: Vec<_> = owned.iter().enumerate().map(|(id, owned)| member(id, &[0], owned, Some(3))).collect();
         let kept: usize = {
-            let first = Assignor::CooperativeSticky.assign(&members, &counts);
+            let first = Assignor::CooperativeSticky.assign(&members, &counts, &Racks::default());
             members.iter().map(|one| first[&one.id].iter().filter(|p| one.subscription.owned.contains(p)).count()).sum()
         };
         let mut loads: Vec<usize> = owned.iter().map(Vec::len).collect();
@@ -143,7 +146,7 @@ proptest! {
         counts in counts(),
     ) {
         let members: Vec<_> = topics.iter().enumerate().map(|(id, topics)| member(id, topics, &[], None)).collect();
-        let given = Assignor::CooperativeSticky.assign(&members, &counts);
+        let given = Assignor::CooperativeSticky.assign(&members, &counts, &Racks::default());
         assert_complete_and_disjoint(&members, &counts, &given);
         for from in &members {
             for to in &members {
@@ -158,14 +161,14 @@ proptest! {
         for assignor in [Assignor::CooperativeSticky, Assignor::Range, Assignor::RoundRobin] {
             let mut reversed = members.clone();
             reversed.reverse();
-            prop_assert_eq!(assignor.assign(&members, &counts), assignor.assign(&reversed, &counts));
+            prop_assert_eq!(assignor.assign(&members, &counts, &Racks::default()), assignor.assign(&reversed, &counts, &Racks::default()));
         }
     }
 
     #[test]
     fn eager_assignors_are_complete_and_disjoint(members in hostile(), counts in counts()) {
         for assignor in [Assignor::Range, Assignor::RoundRobin] {
-            assert_complete_and_disjoint(&members, &counts, &assignor.assign(&members, &counts));
+            assert_complete_and_disjoint(&members, &counts, &assignor.assign(&members, &counts, &Racks::default()));
         }
     }
 }
@@ -174,10 +177,10 @@ proptest! {
 fn the_fresher_of_two_claims_wins_and_of_two_equal_ones_none() {
     let counts = BTreeMap::from([(topic(0), 1)]);
     let fresher = [member(0, &[0], &[(0, 0)], Some(4)), member(1, &[0], &[(0, 0)], Some(5))];
-    let given = Assignor::CooperativeSticky.assign(&fresher, &counts);
+    let given = Assignor::CooperativeSticky.assign(&fresher, &counts, &Racks::default());
     assert_eq!((given["m00"].len(), given["m01"].len()), (0, 1));
     let equal = [member(0, &[0], &[(0, 0)], Some(5)), member(1, &[0], &[(0, 0)], Some(5))];
-    let given = Assignor::CooperativeSticky.assign(&equal, &counts);
+    let given = Assignor::CooperativeSticky.assign(&equal, &counts, &Racks::default());
     assert_eq!((given["m00"].len(), given["m01"].len()), (0, 0));
 }
 
@@ -188,10 +191,10 @@ fn range_and_round_robin_give_what_kafkas_documentation_shows() {
     let parts = |given: &Assignments, id: &str| {
         given[id].iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
-    let given = Assignor::Range.assign(&members, &counts);
+    let given = Assignor::Range.assign(&members, &counts, &Racks::default());
     assert_eq!(parts(&given, "m00"), "t0-0 t0-1 t1-0 t1-1");
     assert_eq!(parts(&given, "m01"), "t0-2 t1-2");
-    let given = Assignor::RoundRobin.assign(&members, &counts);
+    let given = Assignor::RoundRobin.assign(&members, &counts, &Racks::default());
     assert_eq!(parts(&given, "m00"), "t0-0 t0-2 t1-1");
     assert_eq!(parts(&given, "m01"), "t0-1 t1-0 t1-2");
 }
@@ -203,7 +206,7 @@ fn a_large_group_is_divided_in_one_go() {
     let all: Owned = (0..4).flat_map(|at| (0..1_000).map(move |partition| (at, partition))).collect();
     let members: Vec<_> =
         (0..200).map(|id| member(id, &[0, 1, 2, 3], if id == 0 { &all } else { &[] }, Some(1))).collect();
-    let given = Assignor::CooperativeSticky.assign(&members, &counts);
+    let given = Assignor::CooperativeSticky.assign(&members, &counts, &Racks::default());
     assert_eq!(given["m00"].len(), 20, "keeps its share; the rest waits until it has let go");
     let (_, given) = settled(&members, &counts);
     assert!(given.values().all(|partitions| partitions.len() == 20));

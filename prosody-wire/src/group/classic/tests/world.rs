@@ -326,7 +326,9 @@ impl World {
         if self.nodes[at].stopped_until.is_some() {
             return;
         }
-        let known = |(topic, count): (&Topic, &i32)| (topic.clone(), Known { id: None, partitions: *count });
+        let known = |(topic, count): (&Topic, &i32)| {
+            (topic.clone(), Known { partitions: *count, ..Known::default() })
+        };
         let topics = self.topics.iter().map(known).collect();
         self.with(at, |machine, now| machine.metadata(now, &topics));
     }

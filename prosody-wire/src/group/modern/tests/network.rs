@@ -218,7 +218,7 @@ impl World {
             return;
         }
         let known = |(topic, (id, count)): (&String, &([u8; 16], i32))| {
-            (topic.as_str().into(), Known { id: Some(TopicId(*id)), partitions: *count })
+            (topic.as_str().into(), Known { id: Some(TopicId(*id)), partitions: *count, ..Known::default() })
         };
         let topics = self.catalog.iter().map(known).collect();
         self.with(at, |machine, now| machine.metadata(now, &topics));
