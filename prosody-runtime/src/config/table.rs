@@ -681,7 +681,9 @@ pub const OPTIONS: &[OptionSpec] = &[
         variable: "PROSODY_CLIENT_RACK",
         default: "none",
         rule: "not blank",
-        doc: "Where this process runs; brokers may then serve reads from a replica in the same place (KIP-392).",
+        doc: "Where this process runs: partitions are read from an in-sync replica in the same place where the brokers select \
+              one, and from the leader while that fails (KIP-392); groups prefer members near a replica where balance allows \
+              it (KIP-881).",
         support: Support::Full,
         field: Field::Text(|o| &mut o.client_rack),
     },

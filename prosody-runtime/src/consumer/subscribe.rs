@@ -168,6 +168,7 @@ fn fetch_config(lasting: &Lasting) -> FetchConfig {
         buffer_bytes: usize::try_from(config.fetch_buffer).unwrap_or(usize::MAX),
         max_wait: config.poll_interval,
         isolation: config.isolation.into(),
+        client_rack: config.client_rack.clone(),
         ..FetchConfig::default()
     }
 }

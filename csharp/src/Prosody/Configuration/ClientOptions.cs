@@ -219,7 +219,7 @@ public sealed partial class ClientOptions
     /// <summary>Unlocks that key when it is encrypted (PKCS#8). Never printed.</summary>
     public string? SslKeyPassword { get; set; }
 
-    /// <summary>Where this process runs; brokers may then serve reads from a replica nearby.</summary>
+    /// <summary>Where this process runs: it reads from an in-sync replica in the same place where the brokers select one, and groups prefer members near a replica.</summary>
     public string? ClientRack { get; set; }
 
     /// <summary>Makes the member static: it keeps its partitions over a restart.</summary>
