@@ -323,10 +323,20 @@ pub(super) fn static_member(stage: &Stage<'_>) -> Outcome {
 }
 
 pub(super) fn pattern(stage: &Stage<'_>) -> Outcome {
+    follow_pattern(stage, None)
+}
+
+/// By the consumer protocol (KIP-848) where the broker serves it. Apache Kafka's coordinator matches again at most every
+/// ten seconds.
+pub(super) fn pattern_by_coordinator(stage: &Stage<'_>) -> Outcome {
+    follow_pattern(stage, Some("auto"))
+}
+
+fn follow_pattern(stage: &Stage<'_>, protocol: Option<&str>) -> Outcome {
     let (prefix, group) = (stage.name(), stage.name());
     let topics = [format!("{prefix}-red"), format!("{prefix}-green")];
     (stage.create)(stage.peer, &topics[0], 1, &json!({}))?;
-    let how = json!({"pattern": format!("^{prefix}-.*")});
+    let how = json!({"pattern": format!("^{prefix}-.*"), "protocol": protocol});
     let mut only = Member::join(stage.subject, "a", &group, &[], &how)?;
     settle(&mut [&mut only], 1)?;
     (stage.create)(stage.peer, &topics[1], 2, &json!({}))?;
