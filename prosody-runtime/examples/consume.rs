@@ -1,6 +1,7 @@
-//! Consumes a topic in a group and prints a JSON line for each handled message and each change of the assignment.
+//! Consumes a topic in a group and prints a JSON line for each handled message and each change of the assignment,
+//! and at the end how many bytes came from each broker.
 //!
-//! `cargo run --release --example consume -- --bootstrap localhost:9092 --group g --topic t [--max N] [--work-ms N]`
+//! `cargo run --release --example consume -- --bootstrap localhost:9092 --group g --topic t [--max N] [--work-ms N] [--assignor range]`
 //!
 //! `running` in a line is the number of handlers that were at work as this one ended, itself among them. Ends after `--max` messages, or gracefully on SIGTERM or Ctrl-C. Anything else is configured by `PROSODY_…` variables.
 #![allow(
@@ -13,7 +14,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message};
+use prosody_runtime::{Assignment, Client, Context, Handler, HandlerError, Message, Value};
+use prosody_wire::group::Assignor;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -48,15 +50,22 @@ impl Handler for Print {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
-    let args = args::Args::read(&["bootstrap", "group", "topic", "max", "work-ms"])?;
+    let args = args::Args::read(&["bootstrap", "group", "topic", "max", "work-ms", "assignor"])?;
+    let assignor = match args.text("assignor") {
+        Ok(name) => Some(Assignor::named(&name).ok_or_else(|| format!("no assignor {name}"))?),
+        Err(_) => None,
+    };
     let client = Client::builder()
         .from_env()
         .bootstrap_servers(args.text("bootstrap")?.split(','))
         .group_id(args.text("group")?)
         .source_system("prosody-consume")
         .subscribed_topics([args.text("topic")?])
-        // Several of these run beside each other.
-        .configure(|options| options.probe_port = Some(0))
+        .configure(|options| {
+            // Several of these run beside each other.
+            options.probe_port = Some(0);
+            options.assignors = assignor.map(|one| vec![one]);
+        })
         .build()?;
     let (max, work) = (args.number("max", u64::MAX)?, Duration::from_millis(args.number("work-ms", 0)?));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -87,6 +96,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     count.close();
     client.unsubscribe().await?;
     following.abort();
+    let received =
+        client.metrics().samples.into_iter().filter_map(|sample| match (&sample.labels[..], sample.value) {
+            ([broker, direction], Value::Number(bytes)) if direction == "received" => {
+                Some((broker.clone(), json!(bytes)))
+            }
+            _ => None,
+        });
+    say(&json!({"received": received.collect::<serde_json::Map<_, _>>()}))?;
     client.close().await?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Does it hold on a real Apache Kafka? Quick starts of both languages, members that join, leave and are killed, a broker
 //! that restarts, offsets that are resumed. What was handled is compared with the topic as Kafka's own client reads it.
 
+mod bounce;
 mod bugs;
 mod history;
 mod members;
@@ -16,6 +17,7 @@ use crate::kafka::{Cluster, Version};
 use crate::progress::doing;
 use crate::report::{Tally, Verdict};
 use crate::{run, setup};
+pub(crate) use bounce::suite as bounces;
 use history::{Stored, compare};
 use members::Members;
 pub(crate) use oracle::Oracle;
@@ -23,6 +25,7 @@ pub(crate) use strikes::suite as strikes;
 
 /// One port per version, so that both suites could run at once; none of them a person's default.
 const PORTS: [(&str, u16); 2] = [("3.9", 19_392), ("4", 19_492)];
+const BOUNCE_PORT: u16 = 19_592;
 const PARTITIONS: u32 = 8;
 const RECORDS: usize = 100_000;
 const KEYS: usize = 1_000;
@@ -95,10 +98,14 @@ pub(crate) fn suite(version: &'static str) -> Tally {
 
 fn stage(version: &'static str) -> Result<Stage, String> {
     let port = PORTS.iter().find(|(name, _)| *name == version).map_or(PORTS[0].1, |(_, port)| *port);
+    stage_of(version, 1, port)
+}
+
+fn stage_of(version: &'static str, brokers: u16, port: u16) -> Result<Stage, String> {
     let (produce, consume) =
         (run::example("produce", run::Profile::Dev)?, run::example("consume", run::Profile::Dev)?);
     let quickstart = run::example("quickstart", run::Profile::Dev)?;
-    let cluster = Cluster::start(Version::named(version)?, 1, port)?;
+    let cluster = Cluster::start(Version::named(version)?, brokers, port)?;
     let oracle = Oracle::of(&cluster)?;
     Ok(Stage { cluster, oracle, produce, consume, quickstart, protocol: "auto" })
 }
@@ -133,10 +140,15 @@ impl Stage {
         format!("{topic}-{}", self.protocol)
     }
 
-    /// A topic of its own with `RECORDS` records from our producer; every record it said was acknowledged is there, once.
+    /// A topic of its own with `RECORDS` records from our producer.
     fn topic(&self, name: &str) -> Result<Vec<Stored>, String> {
+        self.topic_of(name, RECORDS)
+    }
+
+    /// A topic of its own with records from our producer; every record it said was acknowledged is there, once.
+    fn topic_of(&self, name: &str, records: usize) -> Result<Vec<Stored>, String> {
         self.oracle.create(name, PARTITIONS)?;
-        let acknowledged = self.produce(name, RECORDS)?;
+        let acknowledged = self.produce(name, records)?;
         self.stored(name, &acknowledged)
     }
 
@@ -184,10 +196,13 @@ impl Stage {
     }
 
     fn members(&self, topic: &str, session: &'static str) -> Result<Members, String> {
-        let log = run::scratch("logs")?.join(format!("{}-{topic}.log", self.cluster.version.full));
+        self.members_of(&format!("{topic}-group"), topic, session)
+    }
+
+    fn members_of(&self, group: &str, topic: &str, session: &'static str) -> Result<Members, String> {
+        let log = run::scratch("logs")?.join(format!("{}-{group}.log", self.cluster.version.full));
         let _ = std::fs::remove_file(&log);
-        let group = format!("{topic}-group");
-        let of = (group.as_str(), topic);
+        let of = (group, topic);
         let environment = [("PROSODY_SESSION_TIMEOUT", session), ("PROSODY_GROUP_PROTOCOL", self.protocol)];
         Ok(Members::new(&self.consume, &self.cluster.bootstrap(), of, &environment, log))
     }
@@ -301,10 +316,15 @@ fn both_work(members: &Members, numbers: &[usize]) -> Result<(), String> {
 
 /// An event of fate counts only in the middle of work: the members it strikes are busy, and much is unread.
 fn at_work(members: &Members, numbers: &[usize], stored: &[Stored]) -> Result<(), String> {
+    at_work_on(members, numbers, stored.len())
+}
+
+/// The same, of so many records.
+fn at_work_on(members: &Members, numbers: &[usize], records: usize) -> Result<(), String> {
     members::wait(PATIENCE, &format!("{RUNNING} handlers at work in each member"), || {
         numbers.iter().all(|number| members.running(*number) >= RUNNING)
     })?;
-    match stored.len().saturating_sub(members.handled()) {
+    match records.saturating_sub(members.handled()) {
         left if left >= UNREAD => Ok(()),
         left => Err(format!("only {left} records are unread: the event would come too late to count")),
     }

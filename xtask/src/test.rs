@@ -65,6 +65,11 @@ const SUITES: &[Suite] = &[
         run: real::strikes,
     },
     Suite {
+        name: "bounce",
+        about: "members and brokers restarted one after the other: eager, cooperative and KIP-848, on three brokers",
+        run: real::bounces,
+    },
+    Suite {
         name: "kafka-secure",
         about: "TLS, mTLS, PLAIN, SCRAM and OAUTHBEARER on Apache Kafka 4, good and bad",
         run: |_| secure::suite(),

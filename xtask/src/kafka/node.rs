@@ -98,10 +98,13 @@ impl Node {
              transaction.state.log.min.isr=1\nshare.coordinator.state.topic.replication.factor={replicas}\n\
              share.coordinator.state.topic.min.isr=1\ndefault.replication.factor={replicas}\n\
              group.consumer.min.session.timeout.ms=6000\ngroup.consumer.min.heartbeat.interval.ms=1000\n\
-             group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\n{more}",
+             group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\n\
+             broker.rack=rack-{}\n\
+             replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector\n{more}",
             self.id,
             quorum.join(","),
             self.folder.join("data").display(),
+            self.id,
         )
     }
 

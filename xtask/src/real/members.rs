@@ -1,10 +1,10 @@
 //! How do the members of a group run in a test? As `consume` processes whose lines one list collects as they arrive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ pub(crate) struct Members {
     bootstrap: String,
     group: String,
     topic: String,
+    /// Arguments of every member that joins from now on.
+    arguments: Vec<&'static str>,
     /// What configures every member that joins from now on; the last of a name counts.
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
@@ -43,6 +45,10 @@ struct Member {
     process: Option<Leashed>,
     reader: Option<JoinHandle<()>>,
     assigned: Arc<Mutex<BTreeSet<i64>>>,
+    /// How often its assignment changed.
+    changes: Arc<AtomicUsize>,
+    /// Bytes from each broker, once it has ended.
+    received: Arc<Mutex<BTreeMap<String, f64>>>,
     /// Handlers at work, as its last line says.
     running: Arc<AtomicI64>,
 }
@@ -60,11 +66,17 @@ impl Members {
             bootstrap: bootstrap.to_owned(),
             group: group.to_owned(),
             topic: topic.to_owned(),
+            arguments: Vec::new(),
             environment: environment.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             log,
             said: Arc::default(),
             members: Vec::new(),
         }
+    }
+
+    /// Members that join from now on have this argument, too.
+    pub(crate) fn argument(&mut self, name: &'static str, value: &'static str) {
+        self.arguments.extend([name, value]);
     }
 
     /// Configures the members that join from now on.
@@ -84,6 +96,7 @@ impl Members {
         command
             .args(["--bootstrap", &self.bootstrap, "--group", &self.group, "--topic", &self.topic])
             .args(["--work-ms", &WORK_MS.to_string()])
+            .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -94,6 +107,8 @@ impl Members {
         let partitions = Arc::clone(&assigned);
         let running = Arc::<AtomicI64>::default();
         let at_work = Arc::clone(&running);
+        let (changes, received) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<BTreeMap<_, _>>>::default());
+        let (changed, bytes) = (Arc::clone(&changes), Arc::clone(&received));
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 match serde_json::from_str::<Value>(&line) {
@@ -101,13 +116,29 @@ impl Members {
                         if let Some(running) = value.get("running").and_then(Value::as_i64) {
                             at_work.store(running, Ordering::Relaxed);
                         }
+                        if value.get("event").is_some() {
+                            changed.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if let Some(of) = value.get("received").and_then(Value::as_object) {
+                            let of = of
+                                .iter()
+                                .filter_map(|(broker, bytes)| Some((broker.clone(), bytes.as_f64()?)));
+                            bytes.lock().unwrap_or_else(PoisonError::into_inner).extend(of);
+                        }
                         note(number, &value, &handled, &partitions);
                     }
                     Err(problem) => eprintln!("member {number} printed `{line}`: {problem}"),
                 }
             }
         });
-        self.members.push(Member { process: Some(process), reader: Some(reader), assigned, running });
+        self.members.push(Member {
+            process: Some(process),
+            reader: Some(reader),
+            assigned,
+            changes,
+            received,
+            running,
+        });
         Ok(number)
     }
 
@@ -174,6 +205,17 @@ impl Members {
     /// How many partitions a member says it has.
     pub(crate) fn assigned(&self, number: usize) -> usize {
         self.partitions(number).len()
+    }
+
+    /// How often a member's assignment changed.
+    pub(crate) fn changes(&self, number: usize) -> usize {
+        self.members.get(number).map_or(0, |member| member.changes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that a member that has left had from each broker.
+    pub(crate) fn received(&self, number: usize) -> BTreeMap<String, f64> {
+        let of = |member: &Member| member.received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.members.get(number).map(of).unwrap_or_default()
     }
 
     /// How many handlers a member had at work when it last said so.
