@@ -4,7 +4,7 @@
 //! would be undefined behaviour. A struct passed by pointer starts with its size, so that it can grow at its end.
 
 /// Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
-pub const PR_ABI_VERSION: u32 = 2;
+pub const PR_ABI_VERSION: u32 = 3;
 
 /// Done.
 pub const PR_OK: i32 = 0;
@@ -77,6 +77,17 @@ pub const PR_STATE_CONFIGURED: i32 = 1;
 /// Subscribed.
 pub const PR_STATE_RUNNING: i32 = 2;
 
+/// [`PrScope::kind`]: there is a span to run in.
+pub const PR_SCOPE_HERE: u32 = 1;
+/// [`PrScope::kind`]: something caused the event.
+pub const PR_SCOPE_ORIGIN: u32 = 2;
+/// [`PrScope::kind`]: the span is the root of a trace of its own, with a link to the origin; otherwise its child.
+pub const PR_SCOPE_FOLLOWS: u32 = 4;
+/// [`PrScope::kind`], written by .NET: the handler runs in the span that `here` names now.
+pub const PR_SCOPE_LOCATED: u32 = 8;
+/// [`PrScope::kind`], written by .NET: that span is recorded there, so nobody else needs to.
+pub const PR_SCOPE_RECORDED: u32 = 16;
+
 /// Text or bytes that somebody else owns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +106,34 @@ impl PrBytes {
     pub fn of(bytes: &[u8]) -> PrBytes {
         PrBytes { data: bytes.as_ptr(), len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
     }
+}
+
+/// A span of a distributed trace, and what travels with it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PrTrace {
+    /// The trace.
+    pub trace_id: [u8; 16],
+    /// The span.
+    pub span_id: [u8; 8],
+    /// W3C trace flags.
+    pub flags: u32,
+    /// W3C `tracestate`; nothing when there is none.
+    pub state: PrBytes,
+    /// W3C `baggage`; nothing when there is none.
+    pub baggage: PrBytes,
+}
+
+/// Where a handler runs in a trace. In the caller's memory during a [`PrRun`]; .NET writes where it really runs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PrScope {
+    /// `PR_SCOPE_*`.
+    pub kind: u32,
+    /// The handler's span, if nobody makes another one.
+    pub here: PrTrace,
+    /// What caused the event. Without `baggage`.
+    pub origin: PrTrace,
 }
 
 /// One event of `pr_wait`. Written by us, into memory of the caller.
@@ -126,6 +165,8 @@ pub struct PrEvent {
     /// Message, timer, cancellation: how many threads are parked in `pr_wait`. At 0 there must soon be another, because
     /// what follows is user code, which may hold this thread for ever.
     pub spare: u32,
+    /// Message, timer: where its handler runs. Never null during a [`PrRun`], which may write to it.
+    pub scope: *mut PrScope,
 }
 
 /// Calls the handler of a message or a timer; 0 when it has succeeded, anything else when the event has ended or will end
@@ -174,6 +215,8 @@ pub struct PrSend {
     pub key: PrBytes,
     /// JSON.
     pub payload: PrBytes,
+    /// On whose behalf; null when nobody knows.
+    pub trace: *const PrTrace,
 }
 
 /// What does not change during a client's life.
@@ -230,12 +273,20 @@ pub fn layout() -> Vec<u32> {
         offset_of!(PrEvent, key),
         offset_of!(PrEvent, payload),
         offset_of!(PrEvent, spare),
+        offset_of!(PrEvent, scope),
+        size_of::<PrTrace>(),
+        offset_of!(PrTrace, span_id),
+        offset_of!(PrTrace, flags),
+        offset_of!(PrTrace, baggage),
+        size_of::<PrScope>(),
+        offset_of!(PrScope, origin),
         size_of::<PrError>(),
         offset_of!(PrError, message),
         size_of::<PrResult>(),
         offset_of!(PrResult, error),
         size_of::<PrSend>(),
         offset_of!(PrSend, payload),
+        offset_of!(PrSend, trace),
         size_of::<PrClientInfo>(),
         offset_of!(PrClientInfo, source_system),
         size_of::<PrSnapshot>(),

@@ -11,6 +11,7 @@ use prosody_runtime::{Context, Crew, ErrorClass, Handler, HandlerError, Message,
 use crate::abi::{PR_OUTCOME_OK, PR_OUTCOME_PERMANENT, PR_OUTCOME_TRANSIENT, PR_OUTCOME_UNREADABLE};
 use crate::port::{Event, Item, Outcome, Port, Running, describe};
 use crate::pump::Pump;
+use crate::scope::{scope, take_over};
 use crate::slots::Token;
 
 /// The handler the runtime calls.
@@ -38,7 +39,8 @@ impl Handler for Bridge {
 impl Bridge {
     async fn run(&self, context: Context, item: Item) -> Result<(), HandlerError> {
         let running = Running { item, context: context.clone(), _occupancy: context.occupy() };
-        let mut outcome = pin!(Awaiting { port: &self.0, phase: Phase::New(Some(running)) });
+        let mut outcome =
+            pin!(Awaiting { port: &self.0, context: &context, phase: Phase::New(Some(running)) });
         let ended = tokio::select! {
             biased;
             ended = &mut outcome => Some(ended),
@@ -68,6 +70,7 @@ impl Bridge {
 /// Resolves to what .NET says about one event. Dropped earlier, it abandons the event.
 struct Awaiting<'a> {
     port: &'a Port,
+    context: &'a Context,
     phase: Phase,
 }
 
@@ -88,8 +91,13 @@ impl Future for Awaiting<'_> {
             // Whoever completes the token before the poll below need wake nobody.
             let token = self.port.slots().insert(running, Waker::noop().clone());
             raw.token = token.0;
+            let lineage = self.context.lineage();
+            let mut scope = scope(lineage.as_ref());
+            raw.scope = &raw mut scope;
             self.phase = Phase::Called(token);
-            let (code, text) = match Pump::call(&self.port.crew, &mut raw) {
+            let called = Pump::call(&self.port.crew, &mut raw);
+            take_over(&scope, self.context);
+            let (code, text) = match called {
                 Some(0) => (PR_OUTCOME_OK, String::new()),
                 Some(_) => return self.ended(token, cx),
                 None => (PR_OUTCOME_TRANSIENT, "the client was closed before the handler started".to_owned()),

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use crate::abi::{
     PR_ABI_VERSION, PR_CLOSED, PR_FAILED, PR_FAULTED, PR_INVALID, PR_OK, PR_PENDING, PR_STALE, PrBytes,
-    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrRun, PrSend, PrSnapshot, layout,
+    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrRun, PrSend, PrSnapshot, PrTrace, layout,
 };
+use prosody_runtime::TraceContext;
+
 use crate::crew::Waited;
 use crate::guard::{guard, guard_or, last_panic, order_panic};
 use crate::host::{self, Host};
@@ -153,7 +155,11 @@ pub unsafe extern "C" fn pr_send(client: u64, record: *const PrSend, result: *mu
                 unsafe { (text(record.topic), text(record.key), bytes(record.payload)) };
             let (Some(topic), Some(key)) = (topic, key) else { return PR_INVALID };
             // SAFETY: the module's contract.
-            unsafe { answer(result, |result| host.send(record.op, topic, key, payload, result)) }
+            let trace = unsafe { trace(record.trace) };
+            let send =
+                |result: &mut _| on_behalf(trace, || host.send(record.op, topic, key, payload, result));
+            // SAFETY: the module's contract.
+            unsafe { answer(result, send) }
         })
     })
 }
@@ -235,7 +241,8 @@ pub unsafe extern "C" fn pr_topic(client: u64, number: u32, name: *mut PrBytes) 
     })
 }
 
-/// A timer call of a running event: `PR_TIMER_*`, and a time in seconds since the Unix epoch where it needs one.
+/// A timer call of a running event: `PR_TIMER_*`, and a time in seconds since the Unix epoch where it needs one. `trace` is
+/// on whose behalf; null when that is the handler.
 ///
 /// # Safety
 /// See the module.
@@ -246,12 +253,16 @@ pub unsafe extern "C" fn pr_timer(
     call: i32,
     seconds: i64,
     op: u64,
+    trace: *const PrTrace,
     result: *mut PrResult,
 ) -> i32 {
     guard("pr_timer", client, || {
         with(client, |host| {
             // SAFETY: the module's contract.
-            unsafe { answer(result, |result| host.timer(token, call, seconds, op, result)) }
+            let trace = unsafe { self::trace(trace) };
+            let call = |result: &mut _| on_behalf(trace, || host.timer(token, call, seconds, op, result));
+            // SAFETY: the module's contract.
+            unsafe { answer(result, call) }
         })
     })
 }
@@ -502,6 +513,22 @@ unsafe fn bytes<'a>(view: PrBytes) -> &'a [u8] {
 unsafe fn text<'a>(view: PrBytes) -> Option<&'a str> {
     // SAFETY: passed on.
     std::str::from_utf8(unsafe { bytes(view) }).ok()
+}
+
+/// # Safety
+/// `trace` is null or readable; the module's contract for its bytes.
+unsafe fn trace(trace: *const PrTrace) -> Option<TraceContext> {
+    // SAFETY: this function's contract.
+    let PrTrace { trace_id, span_id, flags, state, baggage } = *unsafe { trace.as_ref() }?;
+    // SAFETY: passed on.
+    let (state, baggage) = unsafe { (bytes(state), bytes(baggage)) };
+    let context = TraceContext::new(trace_id, span_id, (flags & 0xff) as u8)?;
+    Some(context.with_state(Some(state)).with_baggage(Some(baggage)))
+}
+
+/// Without a context of its own a call is on behalf of whoever runs on this thread, if it is a handler.
+fn on_behalf(trace: Option<TraceContext>, call: impl FnOnce() -> i32) -> i32 {
+    if trace.is_some() { TraceContext::within(trace.as_ref(), call) } else { call() }
 }
 
 /// # Safety

@@ -34,5 +34,6 @@ mod logs;
 mod pairs;
 mod port;
 mod pump;
+mod scope;
 mod slots;
 mod task;

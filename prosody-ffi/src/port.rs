@@ -259,6 +259,7 @@ const EMPTY: PrEvent = PrEvent {
     topic: 0,
     partition: 0,
     spare: 0,
+    scope: std::ptr::null_mut(),
 };
 
 /// What .NET reads of an event. It points into the event.

@@ -1,6 +1,7 @@
 // How does one event run? On a pump thread: deserialize, call the handler, and when it goes on after that, complete the
 // token later.
 
+using System.Diagnostics;
 using System.Text;
 
 namespace Prosody.Interop;
@@ -14,6 +15,7 @@ internal sealed unsafe class EventItem
     private Subscription? _subscription;
     private ProsodyContext? _context;
     private Task? _running;
+    private Activity? _activity;
     private ulong _cancelled;
     private byte* _key;
     private byte* _payload;
@@ -53,7 +55,7 @@ internal sealed unsafe class EventItem
     {
         Accept(native, subscription);
         CleanContext.Enter();
-        bool done = Start();
+        bool done = Start(in native);
         CleanContext.Leave();
         return done;
     }
@@ -92,7 +94,7 @@ internal sealed unsafe class EventItem
         return context is not null && context.Token == token ? context.MarkCancelled() : null;
     }
 
-    private bool Start()
+    private bool Start(in PrEvent native)
     {
         ProsodyContext context = _context!;
         if (context.IsCancelled)
@@ -108,6 +110,7 @@ internal sealed unsafe class EventItem
             return false;
         }
 
+        _activity = Tracing.Begin(in native, native.kind == NativeMethods.PR_EVENT_MESSAGE ? Topic : string.Empty);
         Task? task;
         try
         {
@@ -129,6 +132,7 @@ internal sealed unsafe class EventItem
         }
         else if (task.IsCompletedSuccessfully)
         {
+            EndActivity(null);
             Clear();
             return true;
         }
@@ -164,11 +168,23 @@ internal sealed unsafe class EventItem
     {
         bool permanent = _subscription!.IsPermanent(thrown, isTimer: _kind == NativeMethods.PR_EVENT_TIMER);
         int outcome = permanent ? NativeMethods.PR_OUTCOME_PERMANENT : NativeMethods.PR_OUTCOME_TRANSIENT;
+        // An event that was cancelled and said so is no error of its handler.
+        EndActivity(thrown is OperationCanceledException && _context!.IsCancelled ? null : thrown);
         Complete(outcome | flags, Describe(thrown));
+    }
+
+    private void EndActivity(Exception? failure)
+    {
+        if (_activity is { } activity)
+        {
+            _activity = null;
+            Tracing.End(activity, failure);
+        }
     }
 
     private void Complete(int outcome, string? error)
     {
+        EndActivity(null);
         ulong token = Clear();
         // From here on the item may already run the slot's next event.
         _client.Complete(token, outcome, error);

@@ -62,13 +62,17 @@ internal static unsafe class Native
         PrCounters c;
         PrResult t;
         PrBytes b;
+        PrTrace a;
+        PrScope o;
         return
         [
             (uint)sizeof(PrBytes), Offset(&b, &b.len),
-            (uint)sizeof(PrEvent), Offset(&e, &e.token), Offset(&e, &e.error), Offset(&e, &e.key), Offset(&e, &e.payload), Offset(&e, &e.spare),
+            (uint)sizeof(PrEvent), Offset(&e, &e.token), Offset(&e, &e.error), Offset(&e, &e.key), Offset(&e, &e.payload), Offset(&e, &e.spare), Offset(&e, &e.scope),
+            (uint)sizeof(PrTrace), Offset(&a, a.span_id), Offset(&a, &a.flags), Offset(&a, &a.baggage),
+            (uint)sizeof(PrScope), Offset(&o, &o.origin),
             (uint)sizeof(PrError), Offset(&r, &r.message),
             (uint)sizeof(PrResult), Offset(&t, &t.error),
-            (uint)sizeof(PrSend), Offset(&s, &s.payload),
+            (uint)sizeof(PrSend), Offset(&s, &s.payload), Offset(&s, &s.trace),
             (uint)sizeof(PrClientInfo), Offset(&i, &i.source_system),
             (uint)sizeof(PrSnapshot), Offset(&n, &n.stalled),
             (uint)sizeof(PrCounters), Offset(&c, &c.errors),

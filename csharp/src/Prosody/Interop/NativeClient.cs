@@ -98,8 +98,12 @@ internal sealed unsafe class NativeClient : NativePort
         {
             ReadOnlySpan<byte> topicBytes = Utf8.Encode(topic, stackalloc byte[Utf8.StackBytes], ref rentedTopic, nameof(topic));
             ReadOnlySpan<byte> keyBytes = Utf8.Encode(key, stackalloc byte[Utf8.StackBytes], ref rentedKey, nameof(key));
-            fixed (byte* t = topicBytes, k = keyBytes, j = json)
+            PrTrace trace;
+            bool traced = Tracing.TryCurrent(&trace, out byte[]? state, out byte[]? baggage);
+            fixed (byte* t = topicBytes, k = keyBytes, j = json, s = state, b = baggage)
             {
+                trace.state = Bytes(s, state);
+                trace.baggage = Bytes(b, baggage);
                 Operation operation = Begin(topic, token);
                 if (operation.Task.IsCompleted)
                 {
@@ -113,6 +117,7 @@ internal sealed unsafe class NativeClient : NativePort
                 record.topic = Bytes(t, topicBytes);
                 record.key = Bytes(k, keyBytes);
                 record.payload = Bytes(j, json);
+                record.trace = traced ? &trace : null;
                 PrResult result = NewResult();
                 int status = NativeMethods.pr_send(Handle, &record, &result);
                 return Answer(operation, status, result.error);
@@ -128,10 +133,17 @@ internal sealed unsafe class NativeClient : NativePort
     /// <summary>A timer call of a running event.</summary>
     internal Task TimerAsync(ulong token, int call, long seconds, CancellationToken cancelled)
     {
-        Operation operation = Begin(token: cancelled);
-        PrResult result = NewResult();
-        int status = NativeMethods.pr_timer(Handle, token, call, seconds, operation.Id, &result);
-        return Answer(operation, status, result.error);
+        PrTrace trace;
+        bool traced = Tracing.TryCurrent(&trace, out byte[]? state, out byte[]? baggage);
+        fixed (byte* s = state, b = baggage)
+        {
+            trace.state = Bytes(s, state);
+            trace.baggage = Bytes(b, baggage);
+            Operation operation = Begin(token: cancelled);
+            PrResult result = NewResult();
+            int status = NativeMethods.pr_timer(Handle, token, call, seconds, operation.Id, traced ? &trace : null, &result);
+            return Answer(operation, status, result.error);
+        }
     }
 
     /// <summary>When the timers of a running event's key are due, in seconds since the Unix epoch.</summary>

@@ -17,7 +17,7 @@ namespace Prosody.Interop
         /// <summary>
         ///  Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
         /// </summary>
-        internal const uint PR_ABI_VERSION = 2;
+        internal const uint PR_ABI_VERSION = 3;
         /// <summary>
         ///  Done.
         /// </summary>
@@ -146,6 +146,26 @@ namespace Prosody.Interop
         ///  Subscribed.
         /// </summary>
         internal const int PR_STATE_RUNNING = 2;
+        /// <summary>
+        ///  [`PrScope::kind`]: there is a span to run in.
+        /// </summary>
+        internal const uint PR_SCOPE_HERE = 1;
+        /// <summary>
+        ///  [`PrScope::kind`]: something caused the event.
+        /// </summary>
+        internal const uint PR_SCOPE_ORIGIN = 2;
+        /// <summary>
+        ///  [`PrScope::kind`]: the span is the root of a trace of its own, with a link to the origin; otherwise its child.
+        /// </summary>
+        internal const uint PR_SCOPE_FOLLOWS = 4;
+        /// <summary>
+        ///  [`PrScope::kind`], written by .NET: the handler runs in the span that `here` names now.
+        /// </summary>
+        internal const uint PR_SCOPE_LOCATED = 8;
+        /// <summary>
+        ///  [`PrScope::kind`], written by .NET: that span is recorded there, so nobody else needs to.
+        /// </summary>
+        internal const uint PR_SCOPE_RECORDED = 16;
 
 
 
@@ -263,13 +283,14 @@ namespace Prosody.Interop
         internal static extern int pr_topic(ulong client, uint number, PrBytes* name);
 
         /// <summary>
-        ///  A timer call of a running event: `PR_TIMER_*`, and a time in seconds since the Unix epoch where it needs one.
+        ///  A timer call of a running event: `PR_TIMER_*`, and a time in seconds since the Unix epoch where it needs one. `trace` is
+        ///  on whose behalf; null when that is the handler.
         ///
         ///  # Safety
         ///  See the module.
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_timer", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        internal static extern int pr_timer(ulong client, ulong token, int call, long seconds, ulong op, PrResult* result);
+        internal static extern int pr_timer(ulong client, ulong token, int call, long seconds, ulong op, PrTrace* trace, PrResult* result);
 
         /// <summary>
         ///  When the timers of a running event's key are due, as the event's calls have made them: ascending, in seconds since
@@ -402,6 +423,54 @@ namespace Prosody.Interop
     }
 
     /// <summary>
+    ///  A span of a distributed trace, and what travels with it.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe partial struct PrTrace
+    {
+        /// <summary>
+        ///  The trace.
+        /// </summary>
+        public fixed byte trace_id[16];
+        /// <summary>
+        ///  The span.
+        /// </summary>
+        public fixed byte span_id[8];
+        /// <summary>
+        ///  W3C trace flags.
+        /// </summary>
+        public uint flags;
+        /// <summary>
+        ///  W3C `tracestate`; nothing when there is none.
+        /// </summary>
+        public PrBytes state;
+        /// <summary>
+        ///  W3C `baggage`; nothing when there is none.
+        /// </summary>
+        public PrBytes baggage;
+    }
+
+    /// <summary>
+    ///  Where a handler runs in a trace. In the caller's memory during a [`PrRun`]; .NET writes where it really runs.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe partial struct PrScope
+    {
+        /// <summary>
+        ///  `PR_SCOPE_*`.
+        /// </summary>
+        public uint kind;
+        /// <summary>
+        ///  The handler's span, if nobody makes another one.
+        /// </summary>
+        public PrTrace here;
+        /// <summary>
+        ///  What caused the event. Without `baggage`.
+        /// </summary>
+        public PrTrace origin;
+    }
+
+    /// <summary>
     ///  One event of `pr_wait`. Written by us, into memory of the caller.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
@@ -456,6 +525,10 @@ namespace Prosody.Interop
         ///  what follows is user code, which may hold this thread for ever.
         /// </summary>
         public uint spare;
+        /// <summary>
+        ///  Message, timer: where its handler runs. Never null during a [`PrRun`], which may write to it.
+        /// </summary>
+        public PrScope* scope;
     }
 
     /// <summary>
@@ -532,6 +605,10 @@ namespace Prosody.Interop
         ///  JSON.
         /// </summary>
         public PrBytes payload;
+        /// <summary>
+        ///  On whose behalf; null when nobody knows.
+        /// </summary>
+        public PrTrace* trace;
     }
 
     /// <summary>
