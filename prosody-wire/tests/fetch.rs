@@ -486,3 +486,52 @@ async fn random_faults_lose_and_repeat_nothing() {
         }
     }
 }
+
+/// Reading from another continent brought one buffer a round trip, whatever the memory allowed. Here more is held ahead
+/// where the brokers are far and reading is fast: 50 ms more a round trip cost less than a tenth of the rate.
+#[tokio::test(start_paused = true)]
+async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
+    const PARTITIONS: i32 = 4;
+    const BATCHES: usize = 256;
+    let world = World::new(1);
+    world.cluster.create_topic("t", PARTITIONS).unwrap();
+    // 128 KiB each that lz4 shrinks to a sixth: 128 MiB to read.
+    let mut random = 1_u32;
+    let mut letter = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'a' + (random >> 24) as u8 % 26)
+    };
+    let mut value: String = (0..20_000).map(|_| letter()).collect();
+    value.push_str(&" ".repeat((128 << 10) - value.len()));
+    let producer = Producer::new(&world.client, ProducerConfig::default());
+    for _ in 0..BATCHES {
+        for partition in 0..PARTITIONS {
+            producer.send(record("t", partition, &value), None).await.unwrap();
+        }
+    }
+    // 260 MB a second altogether. What is timed is the second half, when the distance is known.
+    let reading = Duration::from_millis(2);
+    let timed = async || {
+        let fetcher = fetcher(&world);
+        let mut readers = tokio::task::JoinSet::new();
+        for partition in 0..PARTITIONS {
+            let mut reader = fetcher.open(TopicPartition::new("t", partition), at(0));
+            readers.spawn(async move {
+                let mut half = None;
+                for batch in 0..BATCHES {
+                    if batch == BATCHES / 2 {
+                        half = Some(tokio::time::Instant::now());
+                    }
+                    assert!(matches!(reader.next().await, FetchItem::Batch(_)));
+                    tokio::time::sleep(reading).await;
+                }
+                half.unwrap().elapsed()
+            });
+        }
+        readers.join_all().await.into_iter().max().unwrap()
+    };
+    let near = timed().await;
+    world.cluster.control().on(Match::api(ApiKey::FETCH), Action::DelayAnswer(Duration::from_millis(50)));
+    let far = timed().await;
+    assert!(far.mul_f64(0.9) <= near, "{far:?} for what takes {near:?} beside the broker");
+}

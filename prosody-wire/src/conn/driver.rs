@@ -100,6 +100,7 @@ async fn read_until_broken(
                 deliver(shared, buffer.split_to(length).freeze())?;
             } else if length > READ_CHUNK {
                 buffer.advance(LENGTH_BYTES);
+                shared.machine().began(shared.clock.now());
                 let mut frame = BytesMut::with_capacity(length);
                 frame.put(buffer.split());
                 while frame.len() < length {

@@ -42,6 +42,10 @@ pub(super) struct Machine<W> {
     /// We did not say who we are, and nothing was answered since.
     unknown: bool,
     closed: Option<Error>,
+    /// When the first bytes of a long frame came that is being read.
+    began: Option<Instant>,
+    /// From the writing of the last answered request to the first bytes of its answer.
+    latency: Duration,
     /// Where it counts.
     pub(super) figures: Arc<Figures>,
 }
@@ -99,6 +103,8 @@ impl<W> Machine<W> {
             held: false,
             unknown: false,
             closed: None,
+            began: None,
+            latency: Duration::ZERO,
             figures: Arc::default(),
         }
     }
@@ -181,6 +187,16 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The first bytes of a long frame are here.
+    pub(super) fn began(&mut self, now: Instant) {
+        self.began = Some(now);
+    }
+
+    /// From the writing of the last answered request to the first bytes of its answer.
+    pub(super) fn latency(&self) -> Duration {
+        self.latency
+    }
+
     /// A whole frame without its length field. Returns whom it answers and the body.
     ///
     /// # Errors
@@ -198,6 +214,8 @@ impl<W> Machine<W> {
             return Err(self.broken(DecodeError::Correlation { expected, got }));
         };
         self.figures.answered(oldest.call.api, now.saturating_duration_since(oldest.written));
+        let began = self.began.take().unwrap_or(now);
+        self.latency = began.saturating_duration_since(oldest.written);
         self.unknown = false;
         // ApiVersions answers with header v0 in every version, so that a client that guessed wrong can read it.
         if oldest.call.api.response_header_version(oldest.call.version) >= 1 {

@@ -197,6 +197,12 @@ impl Connection {
         open.then(|| machine.in_flight())
     }
 
+    /// From the writing of the last answered request to the first bytes of its answer: a round trip and what the broker
+    /// needed, without the time the answer itself takes.
+    pub(crate) fn latency(&self) -> Duration {
+        self.0.shared.machine().latency()
+    }
+
     /// Why this connection ended; `None` while it is open.
     pub(crate) fn closed(&self) -> Option<Error> {
         self.0.shared.machine().closed().cloned()

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::FetchConfig;
 use super::cursor::{Cursor, Moved, StartAt};
-use super::plan::{Held, expanded, is_full};
+use super::plan::{FIRST_WINDOW, Held, expanded, is_full, share};
 use super::wire::Aborted;
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -110,12 +110,30 @@ pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
     pub(crate) config: FetchConfig,
     state: Mutex<State>,
+    /// How much of the budget is in use, see `plan::wanted`.
+    window: AtomicUsize,
     pub(crate) budget: Arc<Budget>,
 }
 
 impl Shared {
     pub(crate) fn new(cluster: Cluster, config: FetchConfig) -> Shared {
-        Shared { cluster, config, state: Mutex::default(), budget: Arc::default() }
+        let window = AtomicUsize::new(config.buffer_bytes.min(FIRST_WINDOW));
+        Shared { cluster, config, state: Mutex::default(), window, budget: Arc::default() }
+    }
+
+    /// Bytes, decompressed, that may be held now.
+    pub(crate) fn window(&self) -> usize {
+        self.window.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_window(&self, bytes: usize) {
+        let least = self.config.buffer_bytes.min(FIRST_WINDOW);
+        self.window.store(bytes.clamp(least, self.config.buffer_bytes), Ordering::Relaxed);
+    }
+
+    /// The share of each of `parts`.
+    pub(crate) fn share(&self, parts: usize) -> usize {
+        share(self.window(), parts, self.config.max_partition_bytes)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,7 @@
 mod answers;
 mod positions;
 mod replica;
+mod request;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +13,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use prosody_base::{Instant, watch};
 
-use super::buffer::{Fetched, Part, Queued, ReaderId, Shared, State};
+use super::buffer::{Fetched, Part, Queued, ReaderId, Shared};
 use super::cursor::Lookup;
 use super::offsets::Ends;
-use super::plan::{Held, is_full, request_bytes, share};
-use super::session::{Key, Params, Session, SessionRequest, sessionless};
-use super::wire::{self, Ask, TOPIC_IDS};
+use super::plan::{Held, is_full, request_bytes};
+use super::session::{Key, Session, sessionless};
+use super::wire::Ask;
 use crate::cluster::{Cluster, Lane, Metadata};
 use crate::conn::Connection;
 use crate::error::Error;
-use crate::proto::ApiKey;
 use crate::types::BrokerId;
+use request::{Choice, choose, extra, send};
 
 /// One partition of a request that is under way.
 #[derive(Debug)]
@@ -64,6 +65,10 @@ struct Broker {
     retry_at: Option<Instant>,
     /// The partition a request begins with.
     rotation: usize,
+    /// When the last poll was answered, or the first one was sent.
+    answered_at: Option<Instant>,
+    /// Bytes to be held of its partitions.
+    wanted: usize,
 }
 
 type Events = Arc<Mutex<Vec<Event>>>;
@@ -158,7 +163,7 @@ impl Driver {
     fn follow_metadata(&mut self, now: Instant) {
         let changed = self.metadata.has_changed().unwrap_or(false);
         let metadata = Arc::clone(&self.metadata.borrow_and_update());
-        let (mut track, mut leaderless) = (Vec::new(), false);
+        let (mut track, mut dial, mut leaderless) = (Vec::new(), Vec::new(), false);
         let mut state = self.shared.state();
         for part in state.parts.values_mut() {
             let new = part.opened.is_none();
@@ -169,10 +174,16 @@ impl Driver {
             if changed || new || part.leader.is_none() {
                 part.follow(&metadata);
             }
+            if new {
+                dial.extend(part.leader);
+            }
             part.mind_leader(now);
             leaderless |= part.leader.is_none();
         }
         drop(state);
+        dial.dedup();
+        // While it is being looked up where to begin.
+        dial.into_iter().for_each(|leader| self.shared.cluster.dial(leader, Lane::Fetch));
         if !track.is_empty() {
             track.dedup();
             self.shared.cluster.track(&track);
@@ -191,8 +202,7 @@ impl Driver {
     fn fetch(&mut self, now: Instant) {
         let leaders: Vec<BrokerId> = {
             let mut state = self.shared.state();
-            let config = &self.shared.config;
-            let share = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes);
+            let share = self.shared.share(state.parts.len());
             for part in state.parts.values_mut() {
                 part.full = is_full(Held { bytes: part.bytes(), full: part.full }, share);
             }
@@ -223,12 +233,29 @@ impl Driver {
         self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
         if !starved {
             self.starved_at = None;
+        } else if self.widen() {
+            self.shared.ring();
         } else if self.starved_at.get_or_insert(now).checked_add(TURN).is_some_and(|at| at <= now) {
             self.starved_at = Some(now);
             if self.take_turns(now) {
                 self.shared.ring();
             }
         }
+    }
+
+    /// A reader waits, and the window holds what others do not read: more of the budget is used. False when all of it is.
+    fn widen(&mut self) -> bool {
+        let (window, budget) = (self.shared.window(), self.shared.config.buffer_bytes);
+        let waits = |part: &Part| part.waker.is_some() && part.queue.is_empty();
+        let widens = window < budget && self.shared.state().parts.values().any(waits);
+        if widens {
+            let wider = window.saturating_mul(2);
+            if let Some(broker) = self.starved.and_then(|id| self.brokers.get_mut(&id)) {
+                broker.wanted = wider;
+            }
+            self.shared.set_window(wider);
+        }
+        widens
     }
 
     /// A reader waits, and all memory holds what others do not read: the largest of them gives its buffer up and is
@@ -253,15 +280,14 @@ impl Driver {
         let config = self.shared.config.clone();
         let Some(broker) = self.brokers.get_mut(&id) else { return true };
         let mut state = self.shared.state();
-        let share = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes);
+        let (window, share) = (self.shared.window(), self.shared.share(state.parts.len()));
         let Choice { asked, percent, room, leader_alone } =
             choose(&state, id, kind, now, broker.rotation, share);
         if asked.is_empty() {
             return true;
         }
         let held = self.shared.budget.held() + extra(&state) + self.reserved;
-        let Some(max_bytes) = request_bytes(config.buffer_bytes, held, room, config.max_bytes, percent)
-        else {
+        let Some(max_bytes) = request_bytes(window, held, room, config.max_bytes, percent) else {
             return false;
         };
         for (asked, _) in &asked {
@@ -279,6 +305,7 @@ impl Driver {
             Kind::Poll => {
                 broker.polling = true;
                 broker.rotation = broker.rotation.wrapping_add(1);
+                broker.answered_at.get_or_insert(now);
                 (broker.session.next(wanted), config.max_wait)
             }
             Kind::Look => {
@@ -312,77 +339,4 @@ impl Driver {
         };
         self.shared.cluster.doors().spawner.spawn(prosody_base::Lane::Io, task).detach();
     }
-}
-
-/// What buffered compressed bytes will need beyond the bytes counted already.
-fn extra(state: &State) -> usize {
-    let more = |part: &Part| super::plan::expanded(part.queued, part.percent).saturating_sub(part.queued);
-    state.parts.values().map(more).sum()
-}
-
-/// The partitions for the next request.
-struct Choice {
-    asked: Vec<(Asked, Params)>,
-    /// How far their batches expand.
-    percent: usize,
-    /// What is free of their shares.
-    room: usize,
-    /// Some of them shall not be redirected to a follower.
-    leader_alone: bool,
-}
-
-/// Begins at another partition each time.
-fn choose(
-    state: &State,
-    broker: BrokerId,
-    kind: Kind,
-    now: Instant,
-    rotation: usize,
-    share: usize,
-) -> Choice {
-    let (mut percent, mut room, mut leader_alone) = (100, 0usize, false);
-    let mut asked = Vec::new();
-    for (id, part) in &state.parts {
-        let due = part.retry_at.is_none_or(|at| at <= now);
-        let taken = part.full || part.asked || (kind == Kind::Look && part.looked);
-        if part.source(now) != Some(broker) || !due || taken {
-            continue;
-        }
-        let Some(offset) = part.cursor.position() else { continue };
-        percent = percent.max(part.percent);
-        leader_alone |= part.is_leader_alone(now);
-        room = room.saturating_add(share.saturating_sub(part.bytes()));
-        let key =
-            Key { topic: Arc::clone(&part.tp.topic), topic_id: part.topic_id, partition: part.tp.partition };
-        let params = Params {
-            offset,
-            leader_epoch: part.leader_epoch,
-            last_epoch: part.cursor.last_epoch(),
-            max_bytes: part.max_bytes,
-        };
-        asked.push((Asked { id: *id, key, offset }, params));
-    }
-    let count = asked.len().max(1);
-    asked.rotate_left(rotation % count);
-    Choice { asked, percent, room, leader_alone }
-}
-
-async fn send(
-    cluster: &Cluster,
-    id: BrokerId,
-    kind: Kind,
-    ask: Ask<'_>,
-    with_ids: bool,
-    request: &SessionRequest,
-) -> Result<Reply, Error> {
-    let connection = match kind {
-        Kind::Poll => cluster.connection(id, Lane::Fetch).await?,
-        Kind::Look => cluster.short(id).await?,
-    };
-    let spoken = connection.require(ApiKey::Fetch)?;
-    let version = if with_ids { spoken } else { spoken.min(TOPIC_IDS - 1) };
-    let timeout = cluster.limits().request_timeout + ask.max_wait;
-    let body =
-        connection.call_raw(ApiKey::Fetch, version, wire::request(version, ask, request), timeout).await?;
-    Ok(Reply { version, body, connection })
 }

@@ -50,14 +50,16 @@ pub use records::{Gone, RecordReader, RunAnswer, RunRecord, RunRequest};
 /// How a fetcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchConfig {
-    /// Bytes of fetched records, decompressed, in the buffers and in the hands of readers. One response may go over it.
-    /// Default 64 MiB.
+    /// Bytes of fetched records, decompressed, in the buffers and in the hands of readers. One response may go over it. How
+    /// much of it is used follows from how far the brokers are and how fast is read: at first, and with near brokers,
+    /// 16 MiB. Default 64 MiB.
     pub buffer_bytes: usize,
     /// How long a broker may wait for new records before it answers. Default 100 ms.
     pub max_wait: Duration,
-    /// Bytes of records in one response, compressed. Default 8 MiB.
+    /// Bytes of records in one response, compressed. Default 16 MiB.
     pub max_bytes: usize,
-    /// Bytes of one partition in one response, compressed; a larger batch comes alone. Default 1 MiB.
+    /// Bytes of one partition in one response, compressed, or half of its share of the memory in use where that is more; a
+    /// larger batch comes alone. Default 1 MiB.
     pub max_partition_bytes: usize,
     /// Whether records of open and aborted transactions are seen. Default read committed.
     pub isolation: IsolationLevel,
@@ -71,7 +73,7 @@ impl Default for FetchConfig {
         FetchConfig {
             buffer_bytes: 64 << 20,
             max_wait: Duration::from_millis(100),
-            max_bytes: 8 << 20,
+            max_bytes: 16 << 20,
             max_partition_bytes: 1 << 20,
             isolation: IsolationLevel::ReadCommitted,
             client_rack: None,

@@ -5,7 +5,25 @@
 //! for no more than what is free of its partitions' shares, so that the requests to other brokers find theirs. All
 //! numbers are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
 
+use std::time::Duration;
+
 use prosody_base::sabotaged;
+
+/// What is held of a near broker's partitions, and of those of any before its distance is known.
+pub(crate) const FIRST_WINDOW: usize = 16 << 20;
+/// How many round trips' worth of records are held: half of a share is read before it is asked for again, and the answer
+/// itself takes as long as reading it does.
+const ROUND_TRIPS: u32 = 4;
+
+/// Bytes to be held of one broker's partitions, so that its readers need not wait for it. An answer brought `bytes`,
+/// `cycle` after the one before it; `latency` after it was asked for the answer began. A broker that is near or read
+/// slowly needs little ahead, a distant one that is read fast needs much; `before` was wanted until now.
+pub(crate) fn wanted(before: usize, bytes: usize, cycle: Duration, latency: Duration) -> usize {
+    let per_second = bytes as f64 / cycle.max(Duration::from_micros(1)).as_secs_f64();
+    let now = per_second * latency.saturating_mul(ROUND_TRIPS).as_secs_f64();
+    // Down slowly: one quiet answer says little.
+    (now as usize).max(before - before / 16)
+}
 
 /// One partition as the plan sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +70,27 @@ pub(crate) fn expanded(compressed: usize, percent: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_ahead_follows_the_distance() {
+        let milliseconds = Duration::from_millis;
+        let settle = |latency: u64, readers: f64| {
+            let mut window = FIRST_WINDOW;
+            for _ in 0..100 {
+                // Half of it is read, then the next answer is waited for.
+                let bytes = window / 2;
+                let reading = Duration::from_secs_f64(bytes as f64 / readers);
+                let cycle = reading.max(milliseconds(latency));
+                window = wanted(window, bytes, cycle, milliseconds(latency)).clamp(FIRST_WINDOW, 64 << 20);
+            }
+            window
+        };
+        assert_eq!(settle(1, 500e6), FIRST_WINDOW, "near");
+        assert_eq!(settle(50, 20e6), FIRST_WINDOW, "distant, and read slowly");
+        let distant = settle(50, 200e6);
+        assert!((30 << 20..=40 << 20).contains(&distant), "as much as 200 ms bring: {distant}");
+        assert_eq!(settle(200, 500e6), 64 << 20, "never more than the budget");
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -10,7 +10,6 @@ use prosody_base::sabotaged;
 use super::Fetcher;
 use super::aborted::AbortedRecords;
 use super::buffer::{Charge, Fetched, PartCharge, Queued, ReaderId, Shared};
-use super::plan::share;
 use crate::batch::{
     Batch, BatchError, BatchErrorKind, BatchLimits, Batches, ControlKind, Decompressor, RawBatch,
 };
@@ -162,8 +161,7 @@ impl PartitionReader {
         };
         if let Queued::Records(fetched) = &item {
             part.queued = part.queued.saturating_sub(fetched.records.len());
-            let config = &self.shared.config;
-            self.shared.taken(part, share(config.buffer_bytes, count, config.max_partition_bytes));
+            self.shared.taken(part, self.shared.share(count));
         }
         Poll::Ready(item)
     }
@@ -219,8 +217,7 @@ impl PartitionReader {
         let bytes = batch.backing_len();
         let (half, is_view) = {
             let mut state = self.shared.state();
-            let config = &self.shared.config;
-            let half = share(config.buffer_bytes, state.parts.len(), config.max_partition_bytes) / 2;
+            let half = self.shared.share(state.parts.len()) / 2;
             if let Some(part) = state.parts.get_mut(&self.id)
                 && compressed > 0
             {

@@ -7,6 +7,7 @@ use super::{Asked, Driver, Kind, Reply};
 use crate::cluster::node;
 use crate::error::Error;
 use crate::fetch::buffer::{Charge, Counted, Fetched, Part, Queued};
+use crate::fetch::plan::{expanded, wanted};
 use crate::fetch::validate::walk;
 use crate::fetch::wire::{self, Answer, PartitionData, TopicRef};
 use crate::proto::{Disposition, ErrorCode};
@@ -28,6 +29,9 @@ impl Driver {
                     part.asked = false;
                 }
             }
+        }
+        if let (Kind::Poll, Ok(reply)) = (kind, &result) {
+            self.look_ahead(now, id, reply);
         }
         let answer = result.and_then(|reply| self.read(id, reply));
         let failures = self.brokers.get(&id).map_or(1, |broker| broker.failures + 1);
@@ -91,6 +95,21 @@ impl Driver {
                 part.leave_follower(id, now);
             }
         }
+    }
+
+    /// How much of the budget is worth using follows from what each broker brings, and how long it takes.
+    fn look_ahead(&mut self, now: Instant, id: BrokerId, reply: &Reply) {
+        let latency = reply.connection.latency();
+        let state = self.shared.state();
+        let of_it = state.parts.values().filter(|part| part.source(now) == Some(id));
+        let percent = of_it.map(|part| part.percent).max().unwrap_or(100);
+        let Some(broker) = self.brokers.get_mut(&id) else { return };
+        let cycle = now.saturating_duration_since(broker.answered_at.replace(now).unwrap_or(now));
+        let bytes = expanded(reply.body.len(), percent);
+        broker.wanted = wanted(broker.wanted, bytes, cycle, latency);
+        let read = |id: &BrokerId| state.parts.values().any(|part| part.source(now).as_ref() == Some(id));
+        let sources = self.brokers.iter().filter(|(id, _)| read(id));
+        self.shared.set_window(sources.fold(0, |all: usize, (_, one)| all.saturating_add(one.wanted)));
     }
 
     fn read(&self, id: BrokerId, reply: Reply) -> Result<Answer, Error> {
