@@ -22,15 +22,16 @@ impl Options {
 
     /// The text after `--name`.
     pub fn text(&self, name: &str) -> String {
-        let flag = format!("--{name}");
-        let at = self.0.iter().position(|word| *word == flag);
-        match at.and_then(|at| self.0.get(at + 1)) {
-            Some(value) => value.clone(),
-            None => {
-                eprintln!("{flag} is missing");
-                std::process::exit(2)
-            }
-        }
+        self.maybe(name).unwrap_or_else(|| {
+            eprintln!("--{name} is missing");
+            std::process::exit(2)
+        })
+    }
+
+    /// The text after `--name`, where there is one.
+    pub fn maybe(&self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|word| *word == format!("--{name}"));
+        at.and_then(|at| self.0.get(at + 1)).cloned()
     }
 
     /// The number after `--name`.

@@ -7,7 +7,7 @@
 //! | `work --bootstrap --topic --group --count --work-ms` | handlers that wait; adds `mean_ms`, `per_second` and `share` of MaxConcurrency / mean |
 //! | `work-mock --count --keys --work-ms` | the same on the broker in this process |
 //! | `send --bootstrap --topic --count` | one awaited send at a time; adds `p50_us` |
-//! | `first --bootstrap --topic --group` | from subscribing with a group to its first message; `first_ms` |
+//! | `first --bootstrap --topic --group` | from building a client with a group to its first message, `first_ms`, and from there to the end of unsubscribing, `close_ms` |
 //!
 //! All but `send` and `first` print `records`, `seconds`, `cpu_seconds` (all threads) and `peak_rss_kib`, and check that
 //! each record came once and in the order of its key.
@@ -226,12 +226,14 @@ async fn send(options: &Options) -> Result<(), Box<dyn Error>> {
 
 async fn first(options: &Options) -> Result<(), Box<dyn Error>> {
     let seen = Seen::new(u64::MAX, 1);
-    let client = real(options).group_id(options.text("group")).build()?;
     let start = Instant::now();
+    let client = real(options).group_id(options.text("group")).build()?;
     client.subscribe(Noop(Arc::clone(&seen))).await?;
     seen.first.notified().await;
     let first = start.elapsed().as_secs_f64() * 1e3;
+    let closing = Instant::now();
     client.unsubscribe().await?;
-    println!("{{\"first_ms\":{first:.2}}}");
+    let closed = closing.elapsed().as_secs_f64() * 1e3;
+    println!("{{\"first_ms\":{first:.2},\"close_ms\":{closed:.2}}}");
     Ok(())
 }

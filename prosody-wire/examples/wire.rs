@@ -10,8 +10,17 @@
 )]
 //! How fast is the Kafka layer alone? The program `cargo xtask bench` runs beside other clients.
 //!
-//! `create --bootstrap B --topic T --partitions N`, `produce … --count N --size S --keys K`,
-//! `consume … --count N --partitions N`, `send … --count N`
+//! | verb and options | what it does |
+//! |---|---|
+//! | `create --bootstrap B --topic T --partitions N`, `delete …` | makes a topic whose files go soon after it is deleted |
+//! | `produce … --count N --size S --keys K` | pipelined; `--codec none` instead of lz4, `--partition P` for one partition |
+//! | `consume … --count N --partitions N` | every record is looked at |
+//! | `send … --count N` | one awaited send at a time; `p50_us` |
+//! | `idle … --partitions N` | what a group member that was assigned all of an empty topic holds; `grown_kib` |
+//! | `broker --count N --size S --keys K` | producing to the testkit broker in this process and consuming, both at once |
+//!
+//! `--through ADDRESS` dials that address instead of every broker's: a delaying proxy in front of the only broker.
+//! Producing and consuming also say how many requests there were and how long the mean one took.
 
 #[path = "../../benches/common.rs"]
 mod common;
@@ -21,10 +30,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Meter, Options, Records, median};
-use prosody_base::Doors;
+use prosody_base::{Distribution, Doors};
+use prosody_wire::batch::Compression;
 use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
+use prosody_wire::group::{Group, GroupConfig, GroupEvent};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, Sending};
-use prosody_wire::{Client, ClientConfig, NewTopic, TcpConnector, TopicPartition};
+use prosody_wire::{
+    BoxFuture, Client, ClientConfig, Connector, NewTopic, PipeConnector, Stream, TcpConnector, TopicPartition,
+};
 use tokio::sync::mpsc;
 
 /// Records that may wait for their acknowledgement, as many as librdkafka's queue takes by default.
@@ -36,17 +49,45 @@ async fn main() {
     let (what, options) = Options::from_args();
     match what.as_str() {
         "create" => create(&options).await,
+        "delete" => delete(&options).await,
         "produce" => produce(&options).await,
         "consume" => consume(&options).await,
         "send" => send(&options).await,
-        other => panic!("create, produce, consume or send, not {other}"),
+        "idle" => idle(&options).await,
+        "broker" => broker(&options).await,
+        other => panic!("create, delete, produce, consume, send, idle or broker, not {other}"),
+    }
+}
+
+/// Dials one address, whatever broker is meant.
+#[derive(Debug)]
+struct Through(String, u16);
+
+impl Connector for Through {
+    fn connect<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, std::io::Result<Box<dyn Stream>>> {
+        TcpConnector.connect(&self.0, self.1)
     }
 }
 
 fn client(options: &Options) -> Client {
     let doors = Doors::process().expect("threads");
     let config = ClientConfig::new(options.text("bootstrap").split(',').map(str::to_owned));
-    Client::new(config, Arc::new(TcpConnector), doors).expect("a configuration")
+    let connector: Arc<dyn Connector> = match options.maybe("through") {
+        None => Arc::new(TcpConnector),
+        Some(address) => {
+            let (host, port) = address.split_once(':').expect("host:port");
+            Arc::new(Through(host.to_owned(), port.parse().expect("a port")))
+        }
+    };
+    Client::new(config, connector, doors).expect("a configuration")
+}
+
+/// Requests of a kind to all brokers, and how long the mean one took.
+fn requests<'a>(figures: impl Iterator<Item = &'a Distribution>) -> String {
+    let (count, sum) =
+        figures.fold((0, Duration::ZERO), |(count, sum), one| (count + one.count(), sum + one.sum));
+    let mean = sum.as_secs_f64() * 1e3 / count.max(1) as f64;
+    format!("\"requests\":{count},\"request_ms\":{mean:.3}")
 }
 
 fn deadline() -> prosody_base::Instant {
@@ -55,15 +96,22 @@ fn deadline() -> prosody_base::Instant {
 
 async fn create(options: &Options) {
     let meter = Meter::start();
-    let topic = NewTopic::new(options.text("topic")).partitions(options.number("partitions") as i32);
+    let mut topic = NewTopic::new(options.text("topic")).partitions(options.number("partitions") as i32);
+    topic.configs.push(("file.delete.delay.ms".to_owned(), "1000".to_owned()));
     client(options).admin().create_topic(&topic, deadline()).await.expect("created");
     meter.report(0, "");
 }
 
-fn record<'a>(topic: &'a str, records: &'a Records, n: u64) -> OutgoingRecord<'a> {
+async fn delete(options: &Options) {
+    let meter = Meter::start();
+    client(options).admin().delete_topic(&options.text("topic"), deadline()).await.expect("deleted");
+    meter.report(0, "");
+}
+
+fn record<'a>(topic: &'a str, partition: Option<i32>, records: &'a Records, n: u64) -> OutgoingRecord<'a> {
     OutgoingRecord {
         topic,
-        partition: None,
+        partition,
         key: Some(records.key(n).as_bytes()),
         value: Some(records.value(n)),
         headers: &[],
@@ -74,8 +122,18 @@ fn record<'a>(topic: &'a str, records: &'a Records, n: u64) -> OutgoingRecord<'a
 async fn produce(options: &Options) {
     let (topic, count) = (options.text("topic"), options.number("count"));
     let records = Records::new(options.number("keys"), options.number("size") as usize);
+    let mut config = ProducerConfig::default();
+    if options.maybe("codec").is_some_and(|codec| codec == "none") {
+        config.compression = Compression::None;
+    }
+    let partition = options.maybe("partition").map(|partition| partition.parse().expect("a partition"));
     let meter = Meter::start();
-    let producer = Producer::new(&client(options), ProducerConfig::default());
+    let client = client(options);
+    send_all(&Producer::new(&client, config), &topic, partition, &records, count).await;
+    meter.report(count, &requests(client.brokers().iter().map(|broker| &broker.produce)));
+}
+
+async fn send_all(producer: &Producer, topic: &str, partition: Option<i32>, records: &Records, count: u64) {
     let mut waiting: VecDeque<Sending> = VecDeque::with_capacity(WINDOW);
     for n in 0..count {
         if waiting.len() == WINDOW {
@@ -84,22 +142,28 @@ async fn produce(options: &Options) {
                 sending.await.expect("acknowledged");
             }
         }
-        waiting.push_back(producer.send(record(&topic, &records, n), None));
+        waiting.push_back(producer.send(record(topic, partition, records, n), None));
     }
     for sending in waiting {
         sending.await.expect("acknowledged");
     }
     producer.close(deadline()).await.expect("nothing is under way");
-    meter.report(count, "");
 }
 
 async fn consume(options: &Options) {
     let (topic, count) = (options.text("topic"), options.number("count"));
     let meter = Meter::start();
-    let fetcher = Fetcher::new(&client(options), FetchConfig::default());
+    let client = client(options);
+    let (seen, bytes) = read_all(&client, &topic, options.number("partitions") as i32, count).await;
+    let requests = requests(client.brokers().iter().map(|broker| &broker.fetch));
+    meter.report(seen, &format!("\"bytes\":{bytes},{requests}"));
+}
+
+async fn read_all(client: &Client, topic: &str, partitions: i32, count: u64) -> (u64, u64) {
+    let fetcher = Fetcher::new(client, FetchConfig::default());
     let (say, mut heard) = mpsc::channel(64);
-    for partition in 0..options.number("partitions") as i32 {
-        let tp = TopicPartition { topic: topic.as_str().into(), partition };
+    for partition in 0..partitions {
+        let tp = TopicPartition { topic: topic.into(), partition };
         tokio::spawn(read(fetcher.open(tp, StartAt::Offset { offset: 0, leader_epoch: -1 }), say.clone()));
     }
     let (mut seen, mut bytes) = (0, 0);
@@ -109,7 +173,7 @@ async fn consume(options: &Options) {
         seen += more;
         bytes += size;
     }
-    meter.report(seen, &format!("\"bytes\":{bytes}"));
+    (seen, bytes)
 }
 
 /// Looks at every record of a partition and says how many there were in each batch, and their size.
@@ -139,8 +203,62 @@ async fn send(options: &Options) {
     let meter = Meter::start();
     for n in 0..count {
         let start = Instant::now();
-        producer.send(record(&topic, &records, n), None).await.expect("acknowledged");
+        producer.send(record(&topic, None, &records, n), None).await.expect("acknowledged");
         took.push(start.elapsed().as_secs_f64() * 1e6);
     }
     meter.report(count, &format!("\"p50_us\":{:.1}", median(&mut took)));
+}
+
+/// Joins a group, takes all partitions of the topic, and opens a reader for each. The topic is empty.
+async fn idle(options: &Options) {
+    let (topic, partitions) = (options.text("topic"), options.number("partitions"));
+    let meter = Meter::start();
+    let before = rss_kib();
+    let client = client(options);
+    let fetcher = Fetcher::new(&client, FetchConfig::default());
+    let mut group = Group::join(&client, GroupConfig::new(&*options.text("group"), [topic.as_str().into()]));
+    let mut readers = Vec::new();
+    while (readers.len() as u64) < partitions {
+        match tokio::time::timeout(PATIENCE, group.event()).await.expect("an assignment") {
+            GroupEvent::Assigned { partitions, .. } => {
+                readers.extend(partitions.into_iter().map(|one| fetcher.open(one.tp, StartAt::Earliest)));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Idle: every partition was looked at, and a poll has come back empty since.
+    while (fetcher.high_watermarks().len() as u64) < partitions {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let grown = rss_kib() - before;
+    group.leave(deadline()).await;
+    meter.report(0, &format!("\"grown_kib\":{grown}"));
+}
+
+fn rss_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Producer, broker and consumer in this process; `cargo xtask bench` gives it one core.
+async fn broker(options: &Options) {
+    let count = options.number("count");
+    let records = Records::new(options.number("keys"), options.number("size") as usize);
+    let doors = Doors::process().expect("threads");
+    let cluster = prosody_testkit::Cluster::start(prosody_testkit::ClusterConfig::default(), doors.clone());
+    cluster.create_topic("t", 1).expect("created");
+    let config = ClientConfig::new(cluster.bootstrap().split(','));
+    let client =
+        Client::new(config, Arc::new(PipeConnector(cluster.network())), doors).expect("a configuration");
+    let meter = Meter::start();
+    // About 1,000 records, at the size lz4 gives them.
+    let config = ProducerConfig { batch_size: 58_000, ..ProducerConfig::default() };
+    let producer = Producer::new(&client, config);
+    let (_, (seen, _)) =
+        tokio::join!(send_all(&producer, "t", Some(0), &records, count), read_all(&client, "t", 1, count));
+    let batches = cluster.batches("t", 0).len();
+    assert!(cluster.violations().is_empty());
+    meter.report(seen, &format!("\"batches\":{batches}"));
 }

@@ -5,6 +5,9 @@
 
 mod calibrate;
 mod codec;
+mod delay;
+mod distance;
+mod peers;
 mod programs;
 mod row;
 mod runtime;
@@ -33,6 +36,8 @@ const SIZE: u64 = 100;
 pub(crate) struct Bench {
     /// A tenth of the records and one round: to see that it works, not how fast it is.
     pub(crate) quick: bool,
+    /// The Java client and Confluent.Kafka, too.
+    pub(crate) all_peers: bool,
     /// How much slower this machine is than the one the absolute bars were set on.
     pub(crate) factor: f64,
     kafka: Option<Cluster>,
@@ -53,10 +58,21 @@ const BENCHES: &[Named] = &[
         about: "record batches beside kafka-protocol, rskafka and krafka",
         run: codec::rows,
     },
-    Named { name: "produce", about: "the idempotent producer beside librdkafka", run: wire::produce },
-    Named { name: "consume", about: "raw consuming beside librdkafka, and its memory", run: wire::consume },
-    Named { name: "send", about: "one awaited send at a time", run: wire::send },
-    Named { name: "first", about: "a fresh group's first record", run: wire::first },
+    Named { name: "produce", about: "the idempotent producer beside other clients", run: wire::produce },
+    Named {
+        name: "consume",
+        about: "raw consuming beside other clients, its memory, its cost to the broker",
+        run: wire::consume,
+    },
+    Named { name: "send", about: "one awaited send at a time, beside other clients", run: wire::send },
+    Named {
+        name: "first",
+        about: "a fresh group's first record, and its end, beside other clients",
+        run: wire::first,
+    },
+    Named { name: "distant", about: "time added to each round trip", run: distance::distant },
+    Named { name: "idle", about: "the memory of 1,000 idle partitions", run: distance::idle },
+    Named { name: "broker", about: "the testkit broker on one core", run: distance::broker },
     Named {
         name: "runtime",
         about: "a no-op Rust handler on a real Kafka, and its memory",
@@ -71,10 +87,10 @@ const BENCHES: &[Named] = &[
     },
 ];
 
-/// `cargo xtask bench [NAME]... [--quick] [--json FILE] [--list]`
+/// `cargo xtask bench [NAME]... [--quick] [--all-peers] [--json FILE] [--list]`
 pub(crate) fn command(mut args: Args) -> Outcome {
     let json = args.value("--json")?;
-    let (quick, list) = (args.flag("--quick"), args.flag("--list"));
+    let (quick, list, all_peers) = (args.flag("--quick"), args.flag("--list"), args.flag("--all-peers"));
     let mut names = Vec::new();
     while let Some(name) = args.word() {
         names.push(name);
@@ -92,7 +108,7 @@ pub(crate) fn command(mut args: Args) -> Outcome {
     doing("calibrating");
     let factor = calibrate::factor();
     say(&format!("this machine takes {factor:.2} × the time of the one the absolute bars were set on"));
-    let mut bench = Bench { quick, factor, kafka: None, topics: 0 };
+    let mut bench = Bench { quick, all_peers, factor, kafka: None, topics: 0 };
     let mut rows = Vec::new();
     let mut complete = true;
     for named in
@@ -132,6 +148,11 @@ impl Bench {
             self.kafka = Some(Cluster::start(Version::named("4")?, 1, PORT)?);
         }
         Ok(self.kafka.as_ref().map(Cluster::bootstrap).unwrap_or_default())
+    }
+
+    /// CPU seconds of that broker so far.
+    fn broker_cpu(&self) -> Result<f64, String> {
+        self.kafka.as_ref().and_then(Cluster::cpu_seconds).ok_or("no broker runs".to_owned())
     }
 
     fn count(&self, full: u64) -> u64 {

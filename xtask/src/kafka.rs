@@ -164,6 +164,11 @@ impl Cluster {
         bootstrap(&self.nodes)
     }
 
+    /// User and system time of all brokers so far, while all of them run.
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+        self.nodes.iter().map(Node::cpu_seconds).sum()
+    }
+
     /// Ends one broker cleanly; its data stays.
     pub(crate) fn stop_broker(&mut self, at: usize) {
         if let Some(running) = self.running.get_mut(at)

@@ -168,6 +168,15 @@ impl Node {
         String::from_utf8_lossy(&line).contains(&self.properties().display().to_string()).then_some(pid)
     }
 
+    /// User and system time of its process, which the kernel counts in hundredths of a second.
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
+        // The second field is the name in brackets and may hold spaces.
+        let fields = stat.rsplit(')').next()?.split_whitespace();
+        let ticks = fields.skip(11).take(2).map(|field| field.parse::<u64>().ok());
+        ticks.sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.join("server.log")
     }

@@ -13,7 +13,7 @@ use common::{Meter, Options, Records, median};
 use rdkafka::bindings as c;
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext, ThreadedProducer};
@@ -114,7 +114,8 @@ fn consume(options: &Options) {
     // SAFETY: the client outlives its queue; every message is valid until it is destroyed here.
     let queue = unsafe { c::rd_kafka_queue_get_consumer(consumer.client().native_ptr()) };
     while seen < count {
-        let got = unsafe { c::rd_kafka_consume_batch_queue(queue, 1_000, messages.as_mut_ptr(), messages.len()) };
+        let got =
+            unsafe { c::rd_kafka_consume_batch_queue(queue, 1_000, messages.as_mut_ptr(), messages.len()) };
         assert!(got >= 0 && meter.elapsed() < PATIENCE * 5, "no records");
         for &message in &messages[..got as usize] {
             let view = unsafe { &*message };
@@ -178,5 +179,9 @@ fn first(options: &Options) {
     let took = start.elapsed().as_secs_f64() * 1e3;
     assert!(message.payload().is_some());
     drop(message);
-    meter.report(1, &format!("\"first_ms\":{took:.1}"));
+    let closing = Instant::now();
+    consumer.commit_consumer_state(CommitMode::Sync).expect("committed");
+    drop(consumer);
+    let closed = closing.elapsed().as_secs_f64() * 1e3;
+    meter.report(1, &format!("\"first_ms\":{took:.1},\"close_ms\":{closed:.1}"));
 }
