@@ -38,7 +38,7 @@ use crate::types::{BrokerId, LeaderEpoch, Topic, TopicId};
 pub(crate) use attempts::Attempt;
 use coordinators::Coordinators;
 pub(crate) use lanes::Lane;
-use lanes::{Address, Lanes, Target};
+use lanes::{Address, Lanes};
 pub(crate) use metadata::{BrokerNode, Metadata, TopicMetadata, node};
 use refresher::Refresher;
 
@@ -97,13 +97,6 @@ impl Cluster {
     /// When metadata does not know the broker, or the dial failed: with the address and the cause.
     pub(crate) async fn connection(&self, broker: BrokerId, lane: Lane) -> Result<Connection, Error> {
         self.0.connection(broker, lane).await
-    }
-
-    /// Dials a lane that will be needed, without waiting for it. Whoever needs it learns how that went.
-    pub(crate) fn dial(&self, broker: BrokerId, lane: Lane) {
-        if let Some(address) = self.0.address(broker) {
-            let _ = self.0.lanes.reach(Target::Broker(broker), lane, &address);
-        }
     }
 
     /// A connection of the coordination lane for a short request; of another lane while a request waits there that may

@@ -64,6 +64,8 @@ pub(crate) struct Part {
     pub(crate) full: bool,
     /// A request that is on its way asks for it.
     pub(crate) asked: bool,
+    /// Where it begins is being looked up.
+    pub(crate) resolving: bool,
     /// It was asked for beside the running long poll, and had nothing.
     pub(crate) looked: bool,
     pub(crate) retry_at: Option<Instant>,
@@ -178,6 +180,7 @@ impl Shared {
                 percent: FIRST_GUESS,
                 full: false,
                 asked: false,
+                resolving: false,
                 looked: false,
                 retry_at: None,
                 failures: 0,

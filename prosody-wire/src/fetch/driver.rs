@@ -19,7 +19,7 @@ use super::offsets::Ends;
 use super::plan::{Held, is_full, request_bytes};
 use super::session::{Key, Session, sessionless};
 use super::wire::Ask;
-use crate::cluster::{Cluster, Lane, Metadata};
+use crate::cluster::{Cluster, Metadata};
 use crate::conn::Connection;
 use crate::error::Error;
 use crate::types::BrokerId;
@@ -60,7 +60,8 @@ struct Broker {
     session: Session,
     polling: bool,
     looking: bool,
-    resolving: bool,
+    /// Lookups of positions that are under way, at most [`positions::LOOKUPS`].
+    resolving: u8,
     failures: u32,
     retry_at: Option<Instant>,
     /// The partition a request begins with.
@@ -77,7 +78,7 @@ type Events = Arc<Mutex<Vec<Event>>>;
 #[derive(Debug)]
 pub(super) struct Driver {
     shared: Arc<Shared>,
-    /// At most three for each broker.
+    /// A poll, a look and a few lookups for each broker.
     events: Events,
     brokers: BTreeMap<BrokerId, Broker>,
     metadata: watch::Receiver<Arc<Metadata>>,
@@ -163,7 +164,7 @@ impl Driver {
     fn follow_metadata(&mut self, now: Instant) {
         let changed = self.metadata.has_changed().unwrap_or(false);
         let metadata = Arc::clone(&self.metadata.borrow_and_update());
-        let (mut track, mut dial, mut leaderless) = (Vec::new(), Vec::new(), false);
+        let (mut track, mut leaderless) = (Vec::new(), false);
         let mut state = self.shared.state();
         for part in state.parts.values_mut() {
             let new = part.opened.is_none();
@@ -174,16 +175,10 @@ impl Driver {
             if changed || new || part.leader.is_none() {
                 part.follow(&metadata);
             }
-            if new {
-                dial.extend(part.leader);
-            }
             part.mind_leader(now);
             leaderless |= part.leader.is_none();
         }
         drop(state);
-        dial.dedup();
-        // While it is being looked up where to begin.
-        dial.into_iter().for_each(|leader| self.shared.cluster.dial(leader, Lane::Fetch));
         if !track.is_empty() {
             track.dedup();
             self.shared.cluster.track(&track);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cursor::Lookup;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Lane};
 use crate::error::Error;
 use crate::proto::{ErrorCode, messages, topic_name, topic_of};
 use crate::types::{BrokerId, IsolationLevel, TopicPartition};
@@ -31,10 +31,11 @@ pub(crate) enum Ends {
     Failed(ErrorCode),
 }
 
-/// Asks `broker`, in the order of `wanted`.
+/// Asks `broker`, in the order of `wanted`; over the lane of fetches, or any that is free.
 pub(crate) async fn ask(
     cluster: &Cluster,
     broker: BrokerId,
+    lane: Lane,
     isolation: IsolationLevel,
     wanted: Vec<Wanted>,
 ) -> Result<Vec<Ends>, Error> {
@@ -49,8 +50,9 @@ pub(crate) async fn ask(
     let plain = wanted.iter().any(|wanted| wanted.lookup == Lookup::OutOfRange);
     let isolation = if plain { IsolationLevel::ReadUncommitted } else { isolation };
     let earliest =
-        one_end(cluster, broker, isolation, EARLIEST, wanted.iter().filter(needs(EARLIEST))).await?;
-    let latest = one_end(cluster, broker, isolation, LATEST, wanted.iter().filter(needs(LATEST))).await?;
+        one_end(cluster, broker, lane, isolation, EARLIEST, wanted.iter().filter(needs(EARLIEST))).await?;
+    let latest =
+        one_end(cluster, broker, lane, isolation, LATEST, wanted.iter().filter(needs(LATEST))).await?;
     let ends = wanted.iter().map(|wanted| {
         let missing = || Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         let (first, last) = (earliest.get(&wanted.tp).copied(), latest.get(&wanted.tp).copied());
@@ -70,6 +72,7 @@ pub(crate) async fn ask(
 async fn one_end<'a>(
     cluster: &Cluster,
     broker: BrokerId,
+    lane: Lane,
     isolation: IsolationLevel,
     timestamp: i64,
     wanted: impl Iterator<Item = &'a Wanted>,
@@ -98,7 +101,10 @@ async fn one_end<'a>(
             IsolationLevel::ReadCommitted => 1,
         })
         .with_topics(topics.collect());
-    let connection = cluster.short(broker).await?;
+    let connection = match lane {
+        Lane::Fetch => cluster.connection(broker, lane).await?,
+        _ => cluster.short(broker).await?,
+    };
     let response = connection.call(&request, cluster.limits().request_timeout).await?;
     let mut found = BTreeMap::new();
     for topic in &response.topics {

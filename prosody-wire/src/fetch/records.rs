@@ -29,7 +29,7 @@ use super::session::{Key, Params, sessionless};
 use super::wire::{self, Ask, PartitionData, TOPIC_IDS, TopicRef};
 use crate::batch::{BatchLimits, BufferPool, Decompressor, Record};
 use crate::client::Client;
-use crate::cluster::{Attempt, Cluster, TopicMetadata};
+use crate::cluster::{Attempt, Cluster, Lane, TopicMetadata};
 use crate::error::{DecodeError, Error, ErrorKind};
 use crate::proto::{ApiKey, ErrorCode};
 use crate::types::{BrokerId, IsolationLevel, LeaderEpoch, Offset, TopicId, TopicPartition};
@@ -220,7 +220,8 @@ impl RecordReader {
             return pending("the topic was created again meanwhile".to_owned());
         }
         let wanted = offsets::Wanted { tp: run.partition.clone(), leader_epoch, lookup: Lookup::OutOfRange };
-        let ends = offsets::ask(&self.cluster, leader, self.isolation, vec![wanted]).await?;
+        let ends =
+            offsets::ask(&self.cluster, leader, Lane::Coordination, self.isolation, vec![wanted]).await?;
         match ends.first() {
             Some(Ends::Found { earliest, .. }) if run.first < *earliest => {
                 Ok(all_gone(run, *earliest - 1, Gone::BelowLogStart(*earliest)))

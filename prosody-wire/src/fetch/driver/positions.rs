@@ -6,7 +6,7 @@ use std::time::Duration;
 use prosody_base::Instant;
 
 use super::{Driver, Event};
-use crate::cluster::Metadata;
+use crate::cluster::{Lane, Metadata};
 use crate::error::Error;
 use crate::fetch::buffer::{Part, Queued, ReaderId};
 use crate::fetch::cursor::Lookup;
@@ -17,13 +17,17 @@ use crate::types::BrokerId;
 /// How long a partition may be without a leader before the log is told: an election takes less.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
+/// Lookups of positions that one broker may have from us at once. Partitions are opened one after the other: a second one
+/// need not wait for the answer to the first.
+pub(super) const LOOKUPS: u8 = 4;
+
 impl Driver {
     /// Looks up the positions that are not known, one request for each broker.
     pub(super) fn resolve(&mut self, now: Instant) {
         let mut wanted: BTreeMap<BrokerId, Vec<(ReaderId, Lookup, offsets::Wanted)>> = BTreeMap::new();
         {
             let state = self.shared.state();
-            for (id, part) in &state.parts {
+            for (id, part) in state.parts.iter().filter(|(_, part)| !part.resolving) {
                 if let (Some(lookup), Some(leader)) = (part.cursor.lookup(), part.leader)
                     && part.retry_at.is_none_or(|at| at <= now)
                 {
@@ -35,15 +39,26 @@ impl Driver {
         }
         for (id, wanted) in wanted {
             let broker = self.brokers.entry(id).or_default();
-            if broker.resolving || broker.retry_at.is_some_and(|at| at > now) {
+            if broker.resolving >= LOOKUPS || broker.retry_at.is_some_and(|at| at > now) {
                 continue;
             }
-            broker.resolving = true;
-            let asked = wanted.iter().map(|(id, lookup, _)| (*id, *lookup)).collect();
+            broker.resolving += 1;
+            // Where heartbeats go they are waited for. The lane of fetches is needed next, and free but for polls.
+            let lane = if broker.polling { Lane::Coordination } else { Lane::Fetch };
+            let asked: Vec<(ReaderId, Lookup)> =
+                wanted.iter().map(|(id, lookup, _)| (*id, *lookup)).collect();
+            {
+                let mut state = self.shared.state();
+                for (id, _) in &asked {
+                    if let Some(part) = state.parts.get_mut(id) {
+                        part.resolving = true;
+                    }
+                }
+            }
             let parts = wanted.into_iter().map(|(_, _, part)| part).collect::<Vec<_>>();
             let isolation = self.shared.config.isolation;
             self.spawn(move |cluster| async move {
-                let result = offsets::ask(&cluster, id, isolation, parts).await;
+                let result = offsets::ask(&cluster, id, lane, isolation, parts).await;
                 Event::Offsets { broker: id, asked, result }
             });
         }
@@ -59,7 +74,15 @@ impl Driver {
         let failures = self.brokers.get(&id).map_or(0, |broker| broker.failures + 1);
         let wait = self.backoff(failures);
         let broker = self.brokers.entry(id).or_default();
-        broker.resolving = false;
+        broker.resolving = broker.resolving.saturating_sub(1);
+        {
+            let mut state = self.shared.state();
+            for (id, _) in asked {
+                if let Some(part) = state.parts.get_mut(id) {
+                    part.resolving = false;
+                }
+            }
+        }
         let ends = match result {
             Ok(ends) => {
                 (broker.failures, broker.retry_at) = (0, None);
