@@ -16,6 +16,9 @@ use crate::proto::messages::metadata_request::MetadataRequestTopic;
 use crate::proto::{ApiKey, topic_name, topic_of};
 use crate::types::{Topic, TopicId};
 
+/// Age at which metadata is refreshed while a topic that is kept fresh is missing: it may just have been created.
+const MISSING_AGE: Duration = Duration::from_secs(1);
+
 /// When the next refresh is due. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
@@ -241,7 +244,14 @@ async fn refresh(inner: &Arc<Inner>) {
     {
         let wait = |streak| inner.doors.rng.backoff(limits.refresh_gap, limits.backoff_max, streak);
         let news = *result.as_ref().unwrap_or(&false);
-        inner.refresher.state().pacing.ended(now, news, result.is_err(), limits.metadata_age, wait);
+        let mut state = inner.refresher.state();
+        // A broker that lags behind does not know a topic that was just created.
+        let is_missing = {
+            let known = inner.metadata.borrow();
+            state.tracked.iter().any(|topic| known.failed.contains_key(topic))
+        };
+        let age = if is_missing { limits.metadata_age.min(MISSING_AGE) } else { limits.metadata_age };
+        state.pacing.ended(now, news, result.is_err(), age, wait);
     }
     if let Err(error) = &result {
         // A broker that cannot be reached was told of by the dial.
