@@ -177,18 +177,20 @@ impl KeyStore for MemoryStore {
     ) -> StoreFuture<'a, Committed> {
         self.now(move |tables| {
             check(key)?;
-            let is_new = !tables.segment(segment)?.keys.contains_key(key);
-            if is_new && expected == 0 {
+            if expected == 0 && !tables.segment(segment)?.keys.contains_key(key) {
                 tables.take(key.len() + size_of::<Record>())?;
             }
             let owner = tables.segment(segment)?;
-            let version = owner.keys.get(key).map_or(0, |record| record.image.version);
+            let known = owner.keys.get_mut(key);
+            let version = known.as_ref().map_or(0, |record| record.image.version);
             if version != expected && !sabotaged("state-version") {
-                let found = owner.keys.get(key).map(|record| record.image.clone());
-                return Ok(Committed::Lost(found.unwrap_or_default()));
+                return Ok(Committed::Lost(known.map(|record| record.image.clone()).unwrap_or_default()));
             }
             owner.row.marked = true;
-            let record = owner.keys.entry(key.to_vec()).or_default();
+            let record = match known {
+                Some(record) => record,
+                None => owner.keys.entry(key.to_vec()).or_default(),
+            };
             for number in &batch.remove_messages {
                 record.messages.remove(number);
             }

@@ -41,7 +41,9 @@ impl Overlay {
     pub fn new(image: Arc<KeyImage>, firing: Option<Firing>) -> Overlay {
         let mut overlay =
             Overlay { image, firing, removed: BTreeSet::new(), added: BTreeMap::new(), count: 0 };
-        overlay.count = overlay.scheduled().len();
+        // Pending timers differ in time; a deferred one may have the time of another.
+        let alike = !overlay.image.deferred_timers.is_empty();
+        overlay.count = if alike { overlay.scheduled().len() } else { overlay.pending().count() };
         overlay
     }
 

@@ -43,10 +43,30 @@ impl Images {
         Some(Arc::clone(&entry.image))
     }
 
-    pub(crate) fn remove(&mut self, key: &[u8]) {
+    fn remove(&mut self, key: &[u8]) {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= entry.bytes;
         }
+    }
+
+    /// Changes an image and keeps it. What is kept of the key now may be the same image, which is then not copied.
+    pub(crate) fn change(
+        &mut self,
+        key: &Bytes,
+        mut image: Arc<KeyImage>,
+        change: impl FnOnce(&mut KeyImage),
+    ) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            change(Arc::make_mut(&mut image));
+            return self.insert(Bytes::copy_from_slice(key), image);
+        };
+        // Lets go of the other reference.
+        entry.image = image;
+        change(Arc::make_mut(&mut entry.image));
+        let before = std::mem::replace(&mut entry.bytes, size_of_image(key, &entry.image));
+        self.bytes = self.bytes + entry.bytes - before;
+        entry.used = true;
+        self.make_room();
     }
 
     /// Keeps the image of a key, in place of an older one. The key must lie in memory of its own.
@@ -57,12 +77,16 @@ impl Images {
         self.order.push_back((self.next, key.clone()));
         self.entries.insert(key, Entry { image, bytes, number: self.next, used: false });
         self.bytes += bytes;
-        while self.bytes > self.limit && self.evict_one() {}
+        self.make_room();
         if self.order.len() > 2 * self.entries.len() + 64 {
             let entries = &self.entries;
             let lives = |(number, key): &(u64, Bytes)| entries.get(key).is_some_and(|e| e.number == *number);
             self.order.retain(lives);
         }
+    }
+
+    fn make_room(&mut self) {
+        while self.bytes > self.limit && self.evict_one() {}
     }
 
     /// `false` when there is nothing left.
@@ -112,6 +136,15 @@ mod tests {
                         let image = KeyImage { version, ..KeyImage::default() };
                         images.insert(bytes, Arc::new(image));
                         newest.insert(key, version);
+                    }
+                    3 => {
+                        let image = images.get(&bytes).unwrap_or_default();
+                        let address = Arc::as_ptr(&image);
+                        let was_kept = image.version > 0;
+                        images.change(&bytes, image, |image| image.version = version);
+                        newest.insert(key, version);
+                        let kept = images.get(&bytes).filter(|_| was_kept);
+                        prop_assert!(kept.is_none_or(|kept| Arc::as_ptr(&kept) == address), "it was copied");
                     }
                     _ => {
                         if let Some(image) = images.get(&bytes) {

@@ -71,7 +71,7 @@ pub(crate) async fn end(
     };
     let image = one.root.take().unwrap_or_else(|| Arc::clone(&durable.nothing));
     let here = if let Effects::Succeeded(_, here) = &effects { here.clone() } else { None };
-    let Some(plan) = durable.plan(&one.event, &image, effects) else {
+    let Some(plan) = durable.plan(&partition, &one.event, &image, effects) else {
         return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
     };
     let mut settling: Pin<Box<dyn Future<Output = Settled> + Send>> = {
@@ -86,7 +86,7 @@ pub(crate) async fn end(
             };
             tokio::select! {
                 biased;
-                settled = settle(&durable, &key, image, plan) => {
+                settled = settle(&durable, &partition, &key, image, plan) => {
                     if matches!(settled, Settled::Done | Settled::GoesOn) {
                         durable.tell(&key, changes);
                     }
@@ -138,12 +138,18 @@ fn conclude(
     partition.finish(one.slot, one.event.ticket(), ending, scratch, ran);
 }
 
-async fn settle(durable: &Durable, key: &Bytes, mut image: Arc<KeyImage>, mut plan: Plan) -> Settled {
+async fn settle(
+    durable: &Durable,
+    partition: &Arc<Partition>,
+    key: &Bytes,
+    mut image: Arc<KeyImage>,
+    mut plan: Plan,
+) -> Settled {
     loop {
         let found = match durable.commit(key, image, &mut plan.batch).await {
             Ok(None) => {
                 if let Some((due, end)) = plan.timer {
-                    durable.timers.ended(&due, end);
+                    durable.timers.ended(&due, end, |next| partition.fire(next));
                 }
                 return if plan.goes_on { Settled::GoesOn } else { Settled::Done };
             }
@@ -161,7 +167,7 @@ async fn settle(durable: &Durable, key: &Bytes, mut image: Arc<KeyImage>, mut pl
         // What failed for good does not run again for the sake of its timer.
         let timer = plan.timer.as_ref().filter(|_| plan.failed);
         let Some((due, _)) = timer else { return Settled::Again(found) };
-        match durable.plan_timer(due.clone(), &found, Effects::Failed) {
+        match durable.plan_timer(partition, due.clone(), &found, Effects::Failed) {
             Some(again) => (image, plan) = (found, again),
             None => return Settled::Done,
         }
@@ -212,7 +218,13 @@ impl Durable {
         }
     }
 
-    fn plan(&self, event: &Event, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
+    fn plan(
+        &self,
+        partition: &Arc<Partition>,
+        event: &Event,
+        image: &Arc<KeyImage>,
+        effects: Effects,
+    ) -> Option<Plan> {
         match (&event.what, effects) {
             (What::Message(..), Effects::Deferred(wait)) => self.plan_defer(event, image, wait),
             (What::Timer(due), Effects::Deferred(wait)) if image.holds(due.id, due.nonce) => {
@@ -227,19 +239,25 @@ impl Durable {
                 Some(Plan { batch, timer: None, failed: false, goes_on: false })
             }
             (What::Message(..), _) => None,
-            (What::Timer(due), effects) => self.plan_timer(due.clone(), image, effects),
+            (What::Timer(due), effects) => self.plan_timer(partition, due.clone(), image, effects),
             (What::Retry(retry), effects) => match self.plan_retry(retry, image, effects) {
                 Some(plan) => Some(plan),
-                None => self.plan_timer(retry.due.clone(), image, Effects::Failed),
+                None => self.plan_timer(partition, retry.due.clone(), image, Effects::Failed),
             },
         }
     }
 
-    fn plan_timer(&self, due: Box<DueTimer>, image: &Arc<KeyImage>, effects: Effects) -> Option<Plan> {
+    fn plan_timer(
+        &self,
+        partition: &Arc<Partition>,
+        due: Box<DueTimer>,
+        image: &Arc<KeyImage>,
+        effects: Effects,
+    ) -> Option<Plan> {
         let failed = matches!(effects, Effects::Failed);
         if !image.holds(due.id, due.nonce) {
             if due.writer == self.writer {
-                self.timers.ended(&due, TimerEnd::Void);
+                self.timers.ended(&due, TimerEnd::Void, |next| partition.fire(next));
                 return None;
             }
             // Its writer may be about to commit it: not any more after this batch.
@@ -264,7 +282,7 @@ impl Durable {
     async fn commit(
         &self,
         key: &Bytes,
-        mut image: Arc<KeyImage>,
+        image: Arc<KeyImage>,
         batch: &mut KeyBatch,
     ) -> Result<Option<Arc<KeyImage>>, Late> {
         if !batch.put_timers.is_empty() {
@@ -291,10 +309,7 @@ impl Durable {
             return Ok(Some(found));
         }
         self.timers.applied(key, batch);
-        // The other reference is the cache's; without it the image is changed in place.
-        self.images().remove(key);
-        Arc::make_mut(&mut image).apply(batch, self.writer);
-        self.keep(key, &image);
+        self.images().change(key, image, |image| image.apply(batch, self.writer));
         self.marked.store(true, std::sync::atomic::Ordering::Release);
         Ok(None)
     }

@@ -16,6 +16,8 @@ use super::index::{DueTimer, Index, Limits, Step, TimerEnd};
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waits between attempts at a statement that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// What is to be read and deleted is gathered this long, so that it costs a statement and not one for each timer.
+const GATHER: Duration = Duration::from_millis(100);
 /// How often it is looked at what is to be read and trimmed.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// Longest sleep until a timer is due: the wall clock may be set meanwhile.
@@ -56,6 +58,8 @@ pub(crate) struct Timers {
     clock: Clock,
     rng: Rng,
     index: Mutex<Index>,
+    /// Held while a due timer goes from the index to its key's queue: timers of one key must not overtake each other.
+    turn: Mutex<()>,
     error: Mutex<Option<String>>,
     /// Something may be due.
     due: Notify,
@@ -82,6 +86,7 @@ impl Timers {
             clock: doors.clock.clone(),
             rng: doors.rng.fork(),
             index: Mutex::new(Index::new(row, writer, max_uncommitted, limits)),
+            turn: Mutex::default(),
             error: Mutex::new(None),
             due: Notify::new(),
             keep: Notify::new(),
@@ -102,8 +107,7 @@ impl Timers {
     /// A key's record came from the store: its timers that are not kept in mind yet are taken up.
     pub(crate) fn loaded(&self, key: &Bytes, image: &KeyImage) {
         if !image.timers.is_empty() {
-            self.lock().loaded(key, image);
-            self.changed();
+            self.change(|index| index.loaded(key, image));
         }
     }
 
@@ -123,27 +127,26 @@ impl Timers {
     /// A batch is there.
     pub(crate) fn applied(&self, key: &Bytes, batch: &KeyBatch) {
         if !batch.put_timers.is_empty() || !batch.delete_timers.is_empty() {
-            self.lock().applied(key, batch);
-            self.changed();
+            self.change(|index| index.applied(key, batch));
         }
     }
 
     /// A batch cannot be applied any more, and this is what was found instead.
     pub(crate) fn lost(&self, key: &Bytes, batch: &KeyBatch, found: &KeyImage) {
-        self.lock().lost(key, batch, found);
-        self.changed();
+        self.change(|index| index.lost(key, batch, found));
     }
 
-    /// An offered timer has ended.
-    pub(crate) fn ended(&self, timer: &DueTimer, end: TimerEnd) {
-        self.lock().ended(timer, end);
-        self.changed();
+    /// An offered timer has ended. The next one takes its place at once, if one is due; `offer` as for
+    /// [`drive`](Timers::drive).
+    pub(crate) fn ended(&self, timer: &DueTimer, end: TimerEnd, offer: impl Fn(DueTimer) -> bool) {
+        self.offer_after(|index| index.ended(timer, end), offer);
     }
 
     /// Nothing is offered, read or trimmed from here on, and what fails is not tried again.
     pub(crate) fn drain(&self) {
         self.lock().drain();
-        self.changed();
+        self.due.notify_one();
+        self.keep.notify_one();
         self.drained.notify_waiters();
     }
 
@@ -155,19 +158,14 @@ impl Timers {
 
     async fn hand_out(&self, offer: impl Fn(DueTimer) -> bool) {
         loop {
-            let next = loop {
-                let now = self.clock.unix_millis();
-                let due = self.lock().offer(now);
-                match due {
-                    // Without the lock: the partition has one of its own.
-                    Some(timer) if offer(timer.clone()) => {}
-                    Some(timer) => self.lock().ended(&timer, TimerEnd::Kept),
-                    None => break self.lock().next_due(),
+            while self.offer_after(|_| {}, &offer) {}
+            let next = {
+                let index = self.lock();
+                if index.is_draining() {
+                    return;
                 }
+                index.next_due()
             };
-            if self.lock().is_draining() {
-                return;
-            }
             let sleep = async {
                 match next {
                     Some(time) => {
@@ -184,6 +182,22 @@ impl Timers {
                 () = sleep => {}
             }
         }
+    }
+
+    /// Changes the index and offers its next timer, if one is due.
+    fn offer_after(&self, change: impl FnOnce(&mut Index), offer: impl Fn(DueTimer) -> bool) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.unix_millis();
+        let next = self.change(|index| {
+            change(index);
+            index.offer(now)
+        });
+        let Some(timer) = next else { return false };
+        // Without the lock: the partition has one of its own.
+        if !offer(timer.clone()) {
+            self.lock().ended(&timer, TimerEnd::Kept);
+        }
+        true
     }
 
     async fn keep(&self) {
@@ -214,7 +228,7 @@ impl Timers {
                 None => {
                     tokio::select! {
                         biased;
-                        () = self.keep.notified() => {}
+                        () = self.keep.notified() => self.clock.sleep(GATHER).await,
                         () = self.clock.sleep(KEEP_EVERY) => {}
                     }
                 }
@@ -259,9 +273,22 @@ impl Timers {
         }
     }
 
-    fn changed(&self) {
-        self.due.notify_one();
-        self.keep.notify_one();
+    /// Changes the index, and wakes whoever has something to do because of it.
+    fn change<T>(&self, change: impl FnOnce(&mut Index) -> T) -> T {
+        let (changed, is_sooner, is_less) = {
+            let mut index = self.lock();
+            let (due, rows) = (index.next_due(), index.rows_kept());
+            let changed = change(&mut index);
+            let is_sooner = index.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
+            (changed, is_sooner, index.rows_kept() < rows || index.has_doomed())
+        };
+        if is_sooner {
+            self.due.notify_one();
+        }
+        if is_less {
+            self.keep.notify_one();
+        }
+        changed
     }
 
     fn lock(&self) -> MutexGuard<'_, Index> {

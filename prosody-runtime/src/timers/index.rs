@@ -154,6 +154,16 @@ impl Index {
         self.draining = true;
     }
 
+    /// How many rows are kept in mind. Where there are fewer than before, more may be read.
+    pub(super) fn rows_kept(&self) -> usize {
+        self.residents.len()
+    }
+
+    /// Whether rows wait to be deleted.
+    pub(super) fn has_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
     /// Chooses the slabs of a batch's new timers; their rows come next. Never one that may have been trimmed.
     pub(super) fn place(&mut self, key: &Bytes, batch: &mut KeyBatch, now: i64) -> Vec<SlabRow> {
         let earliest = Time::floor(now).slab(self.slab_seconds).max(self.watermark);

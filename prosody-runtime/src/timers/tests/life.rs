@@ -6,6 +6,7 @@ use super::*;
 pub(super) struct Life {
     pub(super) world: Arc<World>,
     pub(super) timers: Arc<Timers>,
+    pub(super) send: mpsc::Sender<Event>,
     pub(super) writer: Writer,
     pub(super) out: [AtomicUsize; 2],
     /// When timers of this life were committed that were due already.
@@ -17,20 +18,21 @@ impl Life {
         usize::from(timer.id.kind != TimerKind::Application)
     }
 
-    pub(super) fn offered(&self, timer: &DueTimer) {
+    pub(super) fn offer(&self, timer: DueTimer) -> bool {
         let now = self.world.now();
         if !timer.id.time.is_due(now) {
             self.world.problem(format!("early: {timer:?} at {now}"));
         }
-        let out = &self.out[Life::lane(timer)];
+        let out = &self.out[Life::lane(&timer)];
         if out.fetch_add(1, Ordering::Relaxed) >= BUDGET {
             self.world.problem(format!("{timer:?} is out above the budget"));
         }
+        self.send.try_send(Event::Timer(timer)).is_ok()
     }
 
     fn ended(&self, timer: &DueTimer, end: TimerEnd) {
         self.out[Life::lane(timer)].fetch_sub(1, Ordering::Relaxed);
-        self.timers.ended(timer, end);
+        self.timers.ended(timer, end, |next| self.offer(next));
     }
 
     /// Runs an event to its end; `false` when the partition turned out to be somebody else's.

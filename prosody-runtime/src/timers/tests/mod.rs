@@ -119,24 +119,22 @@ impl World {
         let writer = Writer(number);
         let config = TimersConfig { segment: self.segment, writer, max_uncommitted: BUDGET, row };
         let timers = Timers::with_limits(Arc::clone(&self.store), &self.doors, config, LIMITS);
+        let (send, mut events) = mpsc::channel(1_000);
         let life = Arc::new(Life {
+            send: send.clone(),
             world: Arc::clone(self),
             timers: Arc::clone(&timers),
             writer,
             out: [AtomicUsize::new(0), AtomicUsize::new(0)],
             since: Mutex::new(self.now()),
         });
-        let (send, mut events) = mpsc::channel(1_000);
         let redelivered: Vec<Message> = self.unfinished.lock().unwrap().values().cloned().collect();
         for message in redelivered {
             send.try_send(Event::Message(message)).expect("few messages");
         }
         let offer = {
-            let (life, send) = (Arc::clone(&life), send.clone());
-            move |timer: DueTimer| {
-                life.offered(&timer);
-                send.try_send(Event::Timer(timer)).is_ok()
-            }
+            let life = Arc::clone(&life);
+            move |timer| life.offer(timer)
         };
         let work = async move {
             let mut images = BTreeMap::new();
