@@ -7,10 +7,11 @@
 //! | `work --bootstrap --topic --group --count --work-ms` | handlers that wait; adds `mean_ms`, `per_second` and `share` of MaxConcurrency / mean |
 //! | `work-mock --count --keys --work-ms` | the same on the broker in this process |
 //! | `send --bootstrap --topic --count` | one awaited send at a time; adds `p50_us` |
+//! | `sends --bootstrap --topic --count --tasks` | tasks that each await their send before the next |
 //! | `first --bootstrap --topic --group` | from building a client with a group to its first message, `first_ms`, and from there to the end of unsubscribing, `close_ms` |
 //!
-//! All but `send` and `first` print `records`, `seconds`, `cpu_seconds` (all threads) and `peak_rss_kib`, and check that
-//! each record came once and in the order of its key.
+//! All but `send` and `first` print `records`, `seconds`, `cpu_seconds` (all threads) and `peak_rss_kib`; what handles
+//! messages checks that each came once and in the order of its key.
 #![allow(clippy::disallowed_methods, clippy::expect_used, reason = "a bench owns its process")]
 
 #[allow(unreachable_pub, reason = "a file of other programs too, which are libraries of their own")]
@@ -121,8 +122,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             work(client, &options).await
         }
         "send" => send(&options).await,
+        "sends" => sends(&options).await,
         "first" => first(&options).await,
-        _ => Err("the first word is consume, mock, work, work-mock, send or first".into()),
+        _ => Err("the first word is consume, mock, work, work-mock, send, sends or first".into()),
     }
 }
 
@@ -221,6 +223,33 @@ async fn send(options: &Options) -> Result<(), Box<dyn Error>> {
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     println!("{{\"p50_us\":{:.1}}}", median(&mut times));
+    Ok(())
+}
+
+async fn sends(options: &Options) -> Result<(), Box<dyn Error>> {
+    let (count, tasks) = (options.number("count"), options.number("tasks"));
+    let (client, topic) = (real(options).build()?, options.text("topic"));
+    let records = Arc::new(Records::new(10_000, 100));
+    for number in 0..100 {
+        client.send(&topic, records.key(number), records.value(number)).await?;
+    }
+    let meter = Meter::start();
+    let share = count / tasks;
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (client, topic, records) = (client.clone(), topic.clone(), Arc::clone(&records));
+            tokio::spawn(async move {
+                for number in task * share..(task + 1) * share {
+                    client.send(&topic, records.key(number), records.value(number)).await?;
+                }
+                Ok::<(), prosody_runtime::Error>(())
+            })
+        })
+        .collect();
+    for task in running {
+        task.await??;
+    }
+    meter.report(share * tasks, "");
     Ok(())
 }
 

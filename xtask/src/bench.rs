@@ -11,6 +11,7 @@ mod peers;
 mod programs;
 mod row;
 mod runtime;
+mod waits;
 mod wire;
 
 use std::fs;
@@ -80,6 +81,16 @@ const BENCHES: &[Named] = &[
     },
     Named { name: "mock", about: "the same on the embedded broker", run: runtime::mock },
     Named { name: "handlers", about: "handlers that take 20 ms", run: runtime::handlers },
+    Named {
+        name: "allocations",
+        about: "what the runtime allocates for a message",
+        run: runtime::allocations,
+    },
+    Named { name: "sends", about: "awaited sends of many tasks", run: runtime::sends },
+    Named { name: "latency", about: "from a send to the handler, idle", run: waits::latency },
+    Named { name: "hot", about: "short keys beside one with long handlers", run: waits::hot },
+    Named { name: "grant", about: "a permit while 10,000 events wait", run: waits::grant },
+    Named { name: "timers", about: "timers on the memory store", run: waits::timers },
     Named {
         name: "csharp",
         about: "a C# handler beside Confluent.Kafka with a keyed worker pool",

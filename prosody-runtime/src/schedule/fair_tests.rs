@@ -155,34 +155,6 @@ fn what_is_known_of_keys_is_bounded_and_the_busiest_stay_known() {
     assert!(known <= TRACKED_KEYS, "{known}");
 }
 
-/// The best of many rounds, because the machine is not ours alone.
-#[test]
-fn a_grant_among_ten_thousand_waiting_events_takes_microseconds() {
-    let clock = Clock::system();
-    let mut now = clock.now();
-    let mut selector = Selector::new(POLICY, now);
-    // Every lane is in use: keys of all virtual times.
-    for key in 0..10_000u64 {
-        selector.push(key, Class::Normal, now, key);
-        let (_, grant) = selector.pop(now).unwrap();
-        selector.release(&grant, now + Duration::from_secs_f64(0.0005 * 1.0014f64.powf(key as f64)));
-    }
-    now += Duration::from_secs(600);
-    (0..10_000).for_each(|key| selector.push(key, Class::Normal, now, key));
-    assert!(selector.classes[0].occupied.count_ones() > 40);
-    let best = (0..50).map(|_| {
-        let begin = clock.now();
-        for _ in 0..100 {
-            let (key, grant) = selector.pop(now).unwrap();
-            selector.release(&grant, now);
-            selector.push(key, Class::Normal, now, key);
-        }
-        (clock.now() - begin) / 100
-    });
-    let best = best.min().unwrap();
-    assert!(best < Duration::from_micros(5), "{best:?}");
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Push(u64, bool),

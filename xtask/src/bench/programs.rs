@@ -57,6 +57,23 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Runs it under valgrind, and returns how often it allocated.
+    pub(crate) fn allocations(&self, options: &[(&str, String)]) -> Result<f64, String> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=memcheck", "--leak-check=no", "--undef-value-errors=no"]);
+        command.arg(&self.path).args(&self.words);
+        for (name, value) in options {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        let ran = run::logged("allocations", &mut command)?;
+        // `total heap usage: 1,234 allocs, 1,230 frees, 56,789 bytes allocated`
+        let usage = ran.output.lines().find_map(|line| line.split_once("total heap usage: "));
+        let count = usage.and_then(|(_, usage)| usage.split_once(" allocs")?.0.replace(',', "").parse().ok());
+        count.filter(|_| ran.ok).ok_or_else(|| format!("counting allocations failed:\n{}", ran.tail(20)))
+    }
+}
+
 fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }

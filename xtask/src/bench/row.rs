@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 pub(crate) enum Bar {
     /// Our value divided by the peer's.
     Ratio(f64),
+    /// The same, where less is better.
+    RatioAtMost(f64),
     /// A rate, already scaled to this machine.
     AtLeast(f64),
     /// A time or a size, already scaled to this machine.
@@ -33,6 +35,7 @@ impl Row {
     pub(crate) fn ok(&self) -> bool {
         let met = match &self.bar {
             Bar::Ratio(bar) => self.ratio().is_some_and(|ratio| ratio >= *bar),
+            Bar::RatioAtMost(bar) => self.ratio().is_some_and(|ratio| ratio <= *bar),
             Bar::AtLeast(bar) => self.value >= *bar,
             Bar::AtMost(bar) => self.value <= *bar,
             Bar::Judged { ok, .. } => *ok,
@@ -46,7 +49,7 @@ impl Row {
 
     pub(crate) fn json(&self) -> Value {
         let bar = match &self.bar {
-            Bar::Ratio(bar) | Bar::AtLeast(bar) | Bar::AtMost(bar) => json!(bar),
+            Bar::Ratio(bar) | Bar::RatioAtMost(bar) | Bar::AtLeast(bar) | Bar::AtMost(bar) => json!(bar),
             Bar::Judged { bar, .. } => json!(bar),
         };
         json!({
@@ -62,6 +65,7 @@ impl Row {
         });
         let bar = match &self.bar {
             Bar::Ratio(bar) => format!("bar {bar:.2} ×"),
+            Bar::RatioAtMost(bar) => format!("bar ≤ {bar:.2} ×"),
             Bar::AtLeast(bar) => format!("bar ≥ {}", short(*bar)),
             Bar::AtMost(bar) => format!("bar ≤ {}", short(*bar)),
             Bar::Judged { bar, .. } => bar.as_ref().map_or("no bar".to_owned(), |bar| format!("bar {bar}")),
@@ -102,6 +106,8 @@ mod tests {
         assert!(row(2.0, Some(1.0), Bar::Ratio(2.0)).ok());
         assert!(!row(1.9, Some(1.0), Bar::Ratio(2.0)).ok());
         assert!(!row(9.0, None, Bar::Ratio(2.0)).ok(), "no peer, no ratio");
+        assert!(row(2.0, Some(1.0), Bar::RatioAtMost(2.0)).ok());
+        assert!(!row(2.1, Some(1.0), Bar::RatioAtMost(2.0)).ok());
         assert!(row(5.0, None, Bar::AtLeast(5.0)).ok() && !row(4.9, None, Bar::AtLeast(5.0)).ok());
         assert!(row(5.0, None, Bar::AtMost(5.0)).ok() && !row(5.1, None, Bar::AtMost(5.0)).ok());
         assert!(!row(f64::NAN, None, Bar::AtMost(5.0)).ok(), "a value that was not measured meets nothing");

@@ -9,6 +9,10 @@ const RECORDS: u64 = 5_000_000;
 const RECORDS_CSHARP: u64 = 2_000_000;
 /// Twenty seconds of 32 handlers that take 20 ms.
 const RECORDS_SLOW: u64 = 32_000;
+/// Valgrind makes each some fifty times as expensive.
+const RECORDS_COUNTED: u64 = 400_000;
+/// Tasks that send at once.
+const TASKS: u64 = 10_000;
 /// CPU seconds per million records that Confluent.Kafka with its worker pool usually costs.
 const CONFLUENT: f64 = 1.25;
 
@@ -44,13 +48,13 @@ pub(super) fn real(bench: &mut Bench) -> Rows {
             "no-op Rust handler, real Kafka, defaults, 10,000 keys",
             median(rates),
             "messages/CPU s",
-            Bar::AtLeast(250_000.0 / bench.factor),
+            Bar::AtLeast(600_000.0 / bench.factor),
         ),
         row(
             "its peak memory at the default fetch budget",
             peaks.into_iter().fold(0.0, f64::max),
             "MiB",
-            Bar::AtMost(96.0),
+            Bar::AtMost(64.0),
         ),
     ])
 }
@@ -75,7 +79,7 @@ pub(super) fn mock(bench: &mut Bench) -> Rows {
         value: median(rates),
         unit: "messages/s".to_owned(),
         peer: None,
-        bar: Bar::AtLeast(150_000.0 / bench.factor),
+        bar: Bar::AtLeast(400_000.0 / bench.factor),
         objection: None,
     }])
 }
@@ -98,6 +102,55 @@ pub(super) fn handlers(bench: &mut Bench) -> Rows {
         unit: "messages/s".to_owned(),
         peer: None,
         bar: Bar::AtLeast(0.95 * 32.0 / mean),
+        objection: None,
+    }])
+}
+
+/// Allocations of the client process for each message: the difference between two runs, as valgrind counts them.
+pub(super) fn allocations(bench: &mut Bench) -> Rows {
+    if !run::on_path("valgrind") {
+        return Err("valgrind counts the allocations and is not installed".to_owned());
+    }
+    let program = throughput("consume")?;
+    let mut count = |messages: u64| {
+        let mut options = bench.filled("allocations", messages)?;
+        options.extend([
+            ("count", messages.to_string()),
+            ("keys", KEYS.to_string()),
+            ("group", format!("allocations-{messages}")),
+        ]);
+        program.allocations(&options)
+    };
+    let (few, most) = (RECORDS_COUNTED / 2, RECORDS_COUNTED);
+    let each = (count(most)? - count(few)?) / (most - few) as f64;
+    Ok(vec![Row {
+        bench: "allocations",
+        case: "allocations of the client, no-op Rust handler, real Kafka".to_owned(),
+        value: each,
+        unit: "per message".to_owned(),
+        peer: None,
+        bar: Bar::AtMost(1.0),
+        objection: None,
+    }])
+}
+
+/// Many tasks that each await their send before the next.
+pub(super) fn sends(bench: &mut Bench) -> Rows {
+    let program = throughput("sends")?;
+    let mut rates = Vec::new();
+    for _ in 0..bench.rounds() {
+        let mut options = bench.topic("sends")?;
+        options.extend([("count", bench.count(RECORDS).to_string()), ("tasks", TASKS.to_string())]);
+        let line = program.run(&options)?;
+        rates.push(number(&line, "records")? / number(&line, "seconds")?);
+    }
+    Ok(vec![Row {
+        bench: "sends",
+        case: "awaited sends of 10,000 tasks, 100 B, real Kafka".to_owned(),
+        value: median(rates),
+        unit: "messages/s".to_owned(),
+        peer: None,
+        bar: Bar::AtLeast(300_000.0 / bench.factor),
         objection: None,
     }])
 }
