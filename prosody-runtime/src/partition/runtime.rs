@@ -308,7 +308,7 @@ impl Partition {
         let left = self.running();
         let names = left.iter().map(|running| {
             let key = core.window.key(running.slot);
-            self.shared.held.hold(self, running, key);
+            self.shared.held.hold(&self.tp, running, key);
             running.attempt.abandon();
             (String::from_utf8_lossy(key).into_owned(), running.position)
         });
