@@ -4,7 +4,7 @@
 //! would be undefined behaviour. A struct passed by pointer starts with its size, so that it can grow at its end.
 
 /// Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
-pub const PR_ABI_VERSION: u32 = 3;
+pub const PR_ABI_VERSION: u32 = 4;
 
 /// Done.
 pub const PR_OK: i32 = 0;
@@ -31,6 +31,20 @@ pub const PR_EVENT_CANCEL: i32 = 3;
 pub const PR_EVENT_DONE: i32 = 4;
 /// The client is unusable from now on.
 pub const PR_EVENT_FAULT: i32 = 5;
+/// A token is wanted; `pr_token` answers the question that the event's token names.
+pub const PR_EVENT_TOKEN: i32 = 6;
+/// Nobody waits for the answer to that question any more.
+pub const PR_EVENT_TOKEN_CANCEL: i32 = 7;
+
+/// [`pr_client_new`](crate::ffi::pr_client_new): .NET gives tokens.
+pub const PR_CLIENT_GIVES_TOKENS: u32 = 1;
+
+/// The token is one.
+pub const PR_TOKEN_GIVEN: i32 = 0;
+/// There is none; another attempt may succeed.
+pub const PR_TOKEN_UNAVAILABLE: i32 = 1;
+/// There is none, and asking again helps only after somebody has changed a setting.
+pub const PR_TOKEN_REFUSED: i32 = 2;
 
 /// The handler returned.
 pub const PR_OUTCOME_OK: i32 = 0;
@@ -219,6 +233,22 @@ pub struct PrSend {
     pub trace: *const PrTrace,
 }
 
+/// The answer to `PR_EVENT_TOKEN`. Borrowed for the duration of the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PrToken {
+    /// Size of this struct.
+    pub size: u32,
+    /// `PR_TOKEN_*`.
+    pub kind: i32,
+    /// How long the token counts from now on, in milliseconds; 0 without end.
+    pub lifetime_ms: u64,
+    /// The token, or why there is none.
+    pub text: PrBytes,
+    /// Pairs of names and values: SASL extensions.
+    pub extensions: PrBytes,
+}
+
 /// What does not change during a client's life.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -287,6 +317,8 @@ pub fn layout() -> Vec<u32> {
         size_of::<PrSend>(),
         offset_of!(PrSend, payload),
         offset_of!(PrSend, trace),
+        size_of::<PrToken>(),
+        offset_of!(PrToken, extensions),
         size_of::<PrClientInfo>(),
         offset_of!(PrClientInfo, source_system),
         size_of::<PrSnapshot>(),

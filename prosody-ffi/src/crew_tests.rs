@@ -39,7 +39,7 @@ fn no_call_is_lost() {
                 let mut see = |event| match event {
                     Event::Done { op, .. } => seen.push(op),
                     Event::Cancel(token) => seen.push(token.0),
-                    Event::Fault => {}
+                    Event::Fault | Event::Token(_) | Event::TokenCancel(_) => {}
                 };
                 while crew.wait(run, 3, LONG, &mut see) != Waited::Closed {}
                 seen

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::abi::{
     PR_ABI_VERSION, PR_CLOSED, PR_FAILED, PR_FAULTED, PR_INVALID, PR_OK, PR_PENDING, PR_STALE, PrBytes,
-    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrRun, PrSend, PrSnapshot, PrTrace, layout,
+    PrClientInfo, PrCounters, PrError, PrEvent, PrResult, PrRun, PrSend, PrSnapshot, PrToken, PrTrace,
+    layout,
 };
 use prosody_runtime::TraceContext;
 
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn pr_layout(numbers: *mut u32, capacity: u32) -> u32 {
 }
 
 /// Makes a client from pairs of texts (`pairs.rs`): options by name, and the environment of the host. Never touches the
-/// network. A failure lists every problem on a line of its own.
+/// network. A failure lists every problem on a line of its own. `flags`: `PR_CLIENT_*`.
 ///
 /// # Safety
 /// See the module.
@@ -54,6 +55,7 @@ pub unsafe extern "C" fn pr_layout(numbers: *mut u32, capacity: u32) -> u32 {
 pub unsafe extern "C" fn pr_client_new(
     options: PrBytes,
     environment: PrBytes,
+    flags: u32,
     client: *mut u64,
     error: *mut *mut PrError,
 ) -> i32 {
@@ -61,7 +63,7 @@ pub unsafe extern "C" fn pr_client_new(
         // SAFETY: the module's contract.
         let (options, environment) = unsafe { (bytes(options), bytes(environment)) };
         // SAFETY: the module's contract.
-        unsafe { give(client, error, Host::client(options, environment)) }
+        unsafe { give(client, error, Host::client(options, environment, flags)) }
     })
 }
 
@@ -298,6 +300,24 @@ pub unsafe extern "C" fn pr_timers(
             // SAFETY: the module's contract.
             unsafe { answer(result, list) }
         })
+    })
+}
+
+/// Answers `PR_EVENT_TOKEN`. `PR_STALE`: nobody waits for it any more.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_token(client: u64, question: u64, answer: *const PrToken) -> i32 {
+    guard("pr_token", client, || {
+        // Also for a client that is closing: what is in flight may have to log in again.
+        let Some(host) = host::find(client) else { return PR_CLOSED };
+        // SAFETY: the module's contract.
+        let Some(answer) = (unsafe { answer.as_ref() }) else { return PR_INVALID };
+        // SAFETY: the module's contract.
+        let (text, extensions) = unsafe { (text(answer.text), bytes(answer.extensions)) };
+        let Some(text) = text else { return PR_INVALID };
+        host.token(question, answer.kind, text, answer.lifetime_ms, extensions)
     })
 }
 

@@ -8,19 +8,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prosody_base::{Doors, Lane};
 use prosody_runtime::{
     Admin, Client, ConfigError, ConsumerState, Error, ErrorClass, ErrorKind, HandlerError, OPTIONS, Options,
+    TokenError,
 };
 
 use crate::abi::{
-    PR_CLOSED, PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA, PR_ERROR_STATE,
-    PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_FAILED, PR_INVALID, PR_OK, PR_STALE, PR_STATE_CONFIGURED,
-    PR_STATE_RUNNING, PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR, PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_SCHEDULE,
-    PR_TIMER_UNSCHEDULE, PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
+    PR_CLIENT_GIVES_TOKENS, PR_CLOSED, PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA,
+    PR_ERROR_STATE, PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_FAILED, PR_INVALID, PR_OK, PR_STALE,
+    PR_STATE_CONFIGURED, PR_STATE_RUNNING, PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR,
+    PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_SCHEDULE, PR_TIMER_UNSCHEDULE, PR_TOKEN_GIVEN, PR_TOKEN_REFUSED,
+    PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
 };
 use crate::bridge::Bridge;
 use crate::failure::{self, Failure};
 use crate::handles::Handles;
 use crate::pairs::pairs;
 use crate::port::Port;
+use crate::tokens::{self, Tokens};
 use crate::{guard, logs};
 
 /// How long the end of a client waits for the last operations to report before its queue closes.
@@ -42,7 +45,7 @@ pub(crate) struct Host {
 
 #[derive(Debug)]
 enum Core {
-    Client(Client),
+    Client(Client, Arc<Tokens>),
     Admin(Admin),
 }
 
@@ -91,14 +94,20 @@ pub(crate) fn options() -> String {
 
 impl Host {
     /// Makes a client and its handle.
-    pub(crate) fn client(options: &[u8], environment: &[u8]) -> Result<u64, Failure> {
+    pub(crate) fn client(options: &[u8], environment: &[u8], flags: u32) -> Result<u64, Failure> {
         install();
-        let (options, wrong) = parse_options(options)?;
+        let (mut options, wrong) = parse_options(options)?;
+        let (doors, port) = start()?;
+        let tokens = Tokens::new(Arc::clone(&port.crew));
+        if flags & PR_CLIENT_GIVES_TOKENS != 0 {
+            let provider = Arc::clone(&tokens);
+            options.set_token_provider(provider);
+        }
         let built =
             Client::builder().options(options).environment(parse_pairs(environment, "environment")?).build();
         let client = together(wrong, built)?;
         let source_system = client.source_system().into();
-        Host::register(Core::Client(client), source_system)
+        Ok(Host::register(doors, port, Core::Client(client, tokens), source_system))
     }
 
     /// Makes an admin client and its handle.
@@ -106,21 +115,19 @@ impl Host {
         install();
         let (options, wrong) = parse_options(options)?;
         let built = Admin::new(options, parse_pairs(environment, "environment")?);
-        Host::register(Core::Admin(together(wrong, built)?), Box::default())
+        let core = Core::Admin(together(wrong, built)?);
+        let (doors, port) = start()?;
+        Ok(Host::register(doors, port, core, Box::default()))
     }
 
-    fn register(core: Core, source_system: Box<str>) -> Result<u64, Failure> {
-        let doors = Doors::process().map_err(|error| {
-            Failure::new(PR_ERROR_STATE, format!("starting the library's threads: {error}"))
-        })?;
+    fn register(doors: Doors, port: Arc<Port>, core: Core, source_system: Box<str>) -> u64 {
         let (closing, freed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let port = Port::new(doors.clone());
-        Ok(HOSTS.insert(Arc::new(Host { port, doors, core, source_system, closing, freed })))
+        HOSTS.insert(Arc::new(Host { port, doors, core, source_system, closing, freed }))
     }
 
     pub(crate) fn info(&self) -> PrClientInfo {
         let shutdown = match &self.core {
-            Core::Client(client) => client.shutdown_timeout(),
+            Core::Client(client, _) => client.shutdown_timeout(),
             Core::Admin(_) => Duration::ZERO,
         };
         PrClientInfo {
@@ -137,7 +144,7 @@ impl Host {
             assigned: 0,
             stalled: 0,
         };
-        if let Core::Client(client) = &self.core {
+        if let Core::Client(client, _) = &self.core {
             snapshot.state = match client.state() {
                 ConsumerState::Unconfigured => PR_STATE_UNCONFIGURED,
                 ConsumerState::Configured => PR_STATE_CONFIGURED,
@@ -150,21 +157,21 @@ impl Host {
     }
 
     pub(crate) fn subscribe(&self, op: u64, result: &mut PrResult) -> i32 {
-        let Core::Client(client) = &self.core else { return PR_INVALID };
+        let Core::Client(client, _) = &self.core else { return PR_INVALID };
         let (client, bridge) = (client.clone(), Bridge(Arc::clone(&self.port)));
         let work = async move { client.subscribe(bridge).await.map(|()| 0).map_err(failed) };
         self.port.start(&self.doors.spawner, op, work, result)
     }
 
     pub(crate) fn unsubscribe(&self, op: u64, result: &mut PrResult) -> i32 {
-        let Core::Client(client) = &self.core else { return PR_INVALID };
+        let Core::Client(client, _) = &self.core else { return PR_INVALID };
         let client = client.clone();
         let work = async move { client.unsubscribe().await.map(|()| 0).map_err(failed) };
         self.port.start(&self.doors.spawner, op, work, result)
     }
 
     pub(crate) fn send(&self, op: u64, topic: &str, key: &str, payload: &[u8], result: &mut PrResult) -> i32 {
-        let Core::Client(client) = &self.core else { return PR_INVALID };
+        let Core::Client(client, _) = &self.core else { return PR_INVALID };
         let delivery = {
             // Queued by the call itself, which may start a batch's timer.
             let _runtime = self.doors.spawner.enter(Lane::Io);
@@ -204,6 +211,25 @@ impl Host {
         Ok(listed.into_iter().map(seconds).collect())
     }
 
+    /// What .NET says to a question for a token.
+    pub(crate) fn token(
+        &self,
+        question: u64,
+        kind: i32,
+        text: &str,
+        lifetime_ms: u64,
+        extensions: &[u8],
+    ) -> i32 {
+        let Core::Client(_, tokens) = &self.core else { return PR_INVALID };
+        let Ok(extensions) = pairs(extensions) else { return PR_INVALID };
+        let answer = match kind {
+            PR_TOKEN_GIVEN => Ok(tokens::token(text.to_owned(), lifetime_ms, extensions)),
+            PR_TOKEN_REFUSED => Err(TokenError::refused(text)),
+            _ => Err(TokenError::unavailable(text)),
+        };
+        if tokens.answer(question, answer).is_ok() { PR_OK } else { PR_STALE }
+    }
+
     pub(crate) fn create_topic(
         &self,
         op: u64,
@@ -239,7 +265,7 @@ impl Host {
         let host = Arc::clone(self);
         let work = async move {
             match &host.core {
-                Core::Client(client) => {
+                Core::Client(client, _) => {
                     if let Err(error) = client.close().await {
                         tracing::warn!("closing the client: {error}");
                     }
@@ -270,6 +296,13 @@ impl Host {
         tracing::error!("{text}; the client is unusable from now on");
         self.port.fault(text);
     }
+}
+
+fn start() -> Result<(Doors, Arc<Port>), Failure> {
+    let doors = Doors::process()
+        .map_err(|error| Failure::new(PR_ERROR_STATE, format!("starting the library's threads: {error}")))?;
+    let port = Port::new(doors.clone());
+    Ok((doors, port))
 }
 
 fn parse_pairs(bytes: &[u8], what: &str) -> Result<Vec<(String, String)>, Failure> {

@@ -20,6 +20,7 @@
 //! | `slots.rs` | who owns a running event? |
 //! | `failure.rs` | what went wrong, in the form .NET reads? |
 //! | `pairs.rs` | how do options arrive? |
+//! | `tokens.rs` | who asks .NET for tokens? |
 //! | `logs.rs` | where do log lines go? |
 
 pub mod abi;
@@ -37,3 +38,4 @@ mod pump;
 mod scope;
 mod slots;
 mod task;
+mod tokens;

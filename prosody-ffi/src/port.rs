@@ -12,8 +12,8 @@ use prosody_runtime::{Context, Message, Occupancy, Timer};
 use tokio::sync::Notify;
 
 use crate::abi::{
-    PR_EVENT_CANCEL, PR_EVENT_DONE, PR_EVENT_FAULT, PR_EVENT_MESSAGE, PR_EVENT_TIMER, PR_FAILED, PR_OK,
-    PR_PENDING, PrBytes, PrEvent, PrResult, PrRun,
+    PR_EVENT_CANCEL, PR_EVENT_DONE, PR_EVENT_FAULT, PR_EVENT_MESSAGE, PR_EVENT_TIMER, PR_EVENT_TOKEN,
+    PR_EVENT_TOKEN_CANCEL, PR_FAILED, PR_OK, PR_PENDING, PrBytes, PrEvent, PrResult, PrRun,
 };
 use crate::crew::{Crew, Waited};
 use crate::failure::Failure;
@@ -33,8 +33,15 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) enum Event {
     Cancel(Token),
-    Done { op: u64, ended: Ended },
+    Done {
+        op: u64,
+        ended: Ended,
+    },
     Fault,
+    /// A question for a token.
+    Token(u64),
+    /// Nobody waits for its answer any more.
+    TokenCancel(u64),
 }
 
 /// A running event: what .NET reads and what its calls need.
@@ -109,6 +116,14 @@ impl Port {
                     }
                 }
                 Event::Fault => raw.kind = PR_EVENT_FAULT,
+                Event::Token(question) => {
+                    raw.kind = PR_EVENT_TOKEN;
+                    raw.token = question;
+                }
+                Event::TokenCancel(question) => {
+                    raw.kind = PR_EVENT_TOKEN_CANCEL;
+                    raw.token = question;
+                }
             }
             out(raw);
         })

@@ -46,6 +46,11 @@ pub(crate) fn suite() -> Tally {
         say(&why);
         return Tally::failed("the solution does not build");
     }
+    // Some tests talk to it; they are skipped where it is missing.
+    if let Err(why) = run::program("prosody-broker") {
+        say(&why);
+        return Tally::failed("the broker does not build");
+    }
     let mut tally = Tally::default();
     let programs = programs();
     if programs.is_empty() {

@@ -19,7 +19,7 @@ public sealed class LoggingTests : IDisposable
     private static void ProvokeWarning(string name)
     {
         NativeClient? made = NativeClient.Create(
-            Utf8.Pairs([new("Mock", "true"), new("BootstrapServers", Mock.Cluster())]), Utf8.Pairs([new("PROSODY_" + name, "x")]), []);
+            Utf8.Pairs([new("Mock", "true"), new("BootstrapServers", Mock.Cluster())]), Utf8.Pairs([new("PROSODY_" + name, "x")]), null, []);
         new NativeHandle(made!.Handle).Dispose();
     }
 

@@ -20,7 +20,7 @@ public sealed class PanicTests
     public void A_panic_in_any_export_is_a_status(string name)
     {
         NativeClient native = NativeClient.Create(
-            Utf8.Pairs([new("Mock", "true"), new("BootstrapServers", Mock.Cluster()), new("GroupId", "g")]), [], [])!;
+            Utf8.Pairs([new("Mock", "true"), new("BootstrapServers", Mock.Cluster()), new("GroupId", "g")]), [], null, [])!;
         MethodInfo export = Diagnostics.Externs.Single(export => export.Name == name);
         bool hasHandle = export.GetParameters() is [{ ParameterType: var first }, ..] && first == typeof(ulong);
         ulong handle = hasHandle ? native.Handle : 0;

@@ -82,6 +82,6 @@ public sealed class AdminClient : IDisposable, IAsyncDisposable
     private void Free()
     {
         _handle.Dispose();
-        _native.AbandonOperations();
+        _native.Abandon();
     }
 }

@@ -35,7 +35,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
         _json = JsonDefaults.Create(own.ConfigureJsonOptions is { } configure ? json.Prepend(configure) : json);
         var problems = new List<string>(own.ReadProblems);
         List<KeyValuePair<string, string>> pairs = own.ToPairs(problems);
-        NativeClient? native = NativeClient.Create(Utf8.Pairs(pairs), Utf8.Pairs(HostEnvironment.Read()), problems);
+        NativeClient? native = NativeClient.Create(Utf8.Pairs(pairs), Utf8.Pairs(HostEnvironment.Read()), own.OauthTokenProvider, problems);
         if (native is null || problems.Count > 0)
         {
             if (native is not null)
@@ -241,7 +241,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
         _handle.Dispose();
         _native.Subscription = null;
         _native.Root = null;
-        _native.AbandonOperations();
+        _native.Abandon();
     }
 
     private async Task SubscribeCoreAsync(Subscription subscription)

@@ -207,6 +207,14 @@ public sealed partial class ClientOptions
     /// <summary>What the token should allow, names separated by spaces. Default: left to the provider.</summary>
     public string? SaslOauthScope { get; set; }
 
+    /// <summary>
+    /// Gives tokens for OAUTHBEARER instead of <see cref="SaslOauthTokenEndpoint"/>. Asked on the thread pool, one call at a time:
+    /// before the first connection, at 80 % of each token's life, and after a broker refused one. A call that takes more than 10
+    /// seconds is cancelled and counts as failed. What it throws is the inner exception of calls that failed for want of a token;
+    /// an <see cref="IPermanentError"/> fails them at once, anything else is tried again within their timeouts.
+    /// </summary>
+    public Func<CancellationToken, ValueTask<OauthToken>>? OauthTokenProvider { get; set; }
+
     /// <summary>PEM file of trusted authorities, read again when it changes. Default: the platform's.</summary>
     public string? SslCaLocation { get; set; }
 

@@ -83,7 +83,7 @@ internal static unsafe class Diagnostics
         fixed (byte* bytes = options)
         {
             var view = new PrBytes { data = bytes, len = (uint)options.Length };
-            if (NativeMethods.pr_client_new(view, default, &handle, &error) == NativeMethods.PR_OK)
+            if (NativeMethods.pr_client_new(view, default, 0, &handle, &error) == NativeMethods.PR_OK)
             {
                 NativeMethods.pr_free(handle);
                 return null;

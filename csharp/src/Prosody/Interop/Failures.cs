@@ -8,13 +8,13 @@ namespace Prosody.Interop;
 internal static unsafe class Failures
 {
     /// <summary>The exception behind a status that is not OK. Frees the error.</summary>
-    internal static Exception From(ulong handle, int status, PrError* error, string owner, string? topic = null)
+    internal static Exception From(ulong handle, int status, PrError* error, string owner, string? topic = null, TokenFailure? tokens = null)
     {
         if (error is not null)
         {
             try
             {
-                return From(error, owner, topic);
+                return From(error, owner, topic, tokens);
             }
             finally
             {
@@ -43,7 +43,7 @@ internal static unsafe class Failures
         return Encoding.UTF8.GetString(buffer, (int)Math.Min(length, 4096));
     }
 
-    private static Exception From(PrError* error, string owner, string? topic)
+    private static Exception From(PrError* error, string owner, string? topic, TokenFailure? tokens)
     {
         string message = Utf8.Decode(error->message);
         bool transient = (error->flags & NativeMethods.PR_FLAG_TRANSIENT) != 0;
@@ -59,7 +59,10 @@ internal static unsafe class Failures
             case NativeMethods.PR_ERROR_CLOSED:
                 return new ObjectDisposedException(owner, message);
             default:
-                Exception? inner = error->kind == NativeMethods.PR_ERROR_TIMEOUT ? new TimeoutException(message) : null;
+                Exception? inner =
+                    tokens is not null && message.Contains(tokens.Text, StringComparison.Ordinal) ? tokens.Cause
+                    : error->kind == NativeMethods.PR_ERROR_TIMEOUT ? new TimeoutException(message)
+                    : null;
                 return new ProsodyException(message, inner)
                 {
                     Code = error->code.len == 0 ? null : Utf8.Decode(error->code),

@@ -57,6 +57,7 @@ internal static unsafe class Native
         PrEvent e;
         PrError r;
         PrSend s;
+        PrToken k;
         PrClientInfo i;
         PrSnapshot n;
         PrCounters c;
@@ -73,6 +74,7 @@ internal static unsafe class Native
             (uint)sizeof(PrError), Offset(&r, &r.message),
             (uint)sizeof(PrResult), Offset(&t, &t.error),
             (uint)sizeof(PrSend), Offset(&s, &s.payload), Offset(&s, &s.trace),
+            (uint)sizeof(PrToken), Offset(&k, &k.extensions),
             (uint)sizeof(PrClientInfo), Offset(&i, &i.source_system),
             (uint)sizeof(PrSnapshot), Offset(&n, &n.stalled),
             (uint)sizeof(PrCounters), Offset(&c, &c.errors),

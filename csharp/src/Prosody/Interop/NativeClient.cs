@@ -15,11 +15,13 @@ internal sealed unsafe class NativeClient : NativePort
 
     private readonly EventItem[]?[] _chunks = new EventItem[MaxChunks / ChunkSlots][];
     private readonly object _gate = new();
+    private readonly TokenQuestions? _tokens;
     private string[] _topics = [];
 
-    private NativeClient(ulong handle)
+    private NativeClient(ulong handle, Func<CancellationToken, ValueTask<OauthToken>>? tokens)
         : base(handle, Pumps, nameof(ProsodyClient))
     {
+        _tokens = tokens is null ? null : new(handle, tokens);
         PrClientInfo info;
         info.size = (uint)sizeof(PrClientInfo);
         Check(NativeMethods.pr_client_info(handle, &info));
@@ -38,7 +40,8 @@ internal sealed unsafe class NativeClient : NativePort
     internal object? Root { get; set; }
 
     /// <summary>Makes a client, or says everything that is wrong with its options.</summary>
-    internal static NativeClient? Create(ReadOnlySpan<byte> options, ReadOnlySpan<byte> environment, List<string> problems)
+    internal static NativeClient? Create(
+        ReadOnlySpan<byte> options, ReadOnlySpan<byte> environment, Func<CancellationToken, ValueTask<OauthToken>>? tokens, List<string> problems)
     {
         Native.EnsureLoaded();
         ulong handle = 0;
@@ -46,12 +49,13 @@ internal sealed unsafe class NativeClient : NativePort
         int status;
         fixed (byte* optionBytes = options, environmentBytes = environment)
         {
-            status = NativeMethods.pr_client_new(Bytes(optionBytes, options), Bytes(environmentBytes, environment), &handle, &error);
+            uint flags = tokens is null ? 0 : NativeMethods.PR_CLIENT_GIVES_TOKENS;
+            status = NativeMethods.pr_client_new(Bytes(optionBytes, options), Bytes(environmentBytes, environment), flags, &handle, &error);
         }
 
         if (status == NativeMethods.PR_OK)
         {
-            return new NativeClient(handle);
+            return new NativeClient(handle, tokens);
         }
 
         if (Failures.Problems(error) is { } lines)
@@ -206,6 +210,29 @@ internal sealed unsafe class NativeClient : NativePort
 
     /// <inheritdoc/>
     private protected override Action? Cancel(ulong token) => Item(token, create: true)!.Cancel(token);
+
+    /// <inheritdoc/>
+    internal override void Abandon()
+    {
+        base.Abandon();
+        _tokens?.TakeAllBack();
+    }
+
+    /// <inheritdoc/>
+    private protected override TokenFailure? TokenFailure => _tokens?.Failure;
+
+    /// <inheritdoc/>
+    private protected override void Token(ulong question, bool isWanted)
+    {
+        if (isWanted)
+        {
+            _tokens?.Ask(question);
+        }
+        else
+        {
+            _tokens?.TakeBack(question);
+        }
+    }
 
     private static PrResult NewResult() => new() { size = (uint)sizeof(PrResult) };
 

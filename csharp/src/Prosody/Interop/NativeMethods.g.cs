@@ -17,7 +17,7 @@ namespace Prosody.Interop
         /// <summary>
         ///  Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
         /// </summary>
-        internal const uint PR_ABI_VERSION = 3;
+        internal const uint PR_ABI_VERSION = 4;
         /// <summary>
         ///  Done.
         /// </summary>
@@ -66,6 +66,30 @@ namespace Prosody.Interop
         ///  The client is unusable from now on.
         /// </summary>
         internal const int PR_EVENT_FAULT = 5;
+        /// <summary>
+        ///  A token is wanted; `pr_token` answers the question that the event's token names.
+        /// </summary>
+        internal const int PR_EVENT_TOKEN = 6;
+        /// <summary>
+        ///  Nobody waits for the answer to that question any more.
+        /// </summary>
+        internal const int PR_EVENT_TOKEN_CANCEL = 7;
+        /// <summary>
+        ///  [`pr_client_new`](crate::ffi::pr_client_new): .NET gives tokens.
+        /// </summary>
+        internal const uint PR_CLIENT_GIVES_TOKENS = 1;
+        /// <summary>
+        ///  The token is one.
+        /// </summary>
+        internal const int PR_TOKEN_GIVEN = 0;
+        /// <summary>
+        ///  There is none; another attempt may succeed.
+        /// </summary>
+        internal const int PR_TOKEN_UNAVAILABLE = 1;
+        /// <summary>
+        ///  There is none, and asking again helps only after somebody has changed a setting.
+        /// </summary>
+        internal const int PR_TOKEN_REFUSED = 2;
         /// <summary>
         ///  The handler returned.
         /// </summary>
@@ -187,13 +211,13 @@ namespace Prosody.Interop
 
         /// <summary>
         ///  Makes a client from pairs of texts (`pairs.rs`): options by name, and the environment of the host. Never touches the
-        ///  network. A failure lists every problem on a line of its own.
+        ///  network. A failure lists every problem on a line of its own. `flags`: `PR_CLIENT_*`.
         ///
         ///  # Safety
         ///  See the module.
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_client_new", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        internal static extern int pr_client_new(PrBytes options, PrBytes environment, ulong* client, PrError** error);
+        internal static extern int pr_client_new(PrBytes options, PrBytes environment, uint flags, ulong* client, PrError** error);
 
         /// <summary>
         ///  Makes an admin client; see `pr_client_new`.
@@ -301,6 +325,15 @@ namespace Prosody.Interop
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_timers", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int pr_timers(ulong client, ulong token, long* times, uint capacity, PrResult* result);
+
+        /// <summary>
+        ///  Answers `PR_EVENT_TOKEN`. `PR_STALE`: nobody waits for it any more.
+        ///
+        ///  # Safety
+        ///  See the module.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_token", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int pr_token(ulong client, ulong question, PrToken* answer);
 
         /// <summary>
         ///  Creates a topic.
@@ -609,6 +642,34 @@ namespace Prosody.Interop
         ///  On whose behalf; null when nobody knows.
         /// </summary>
         public PrTrace* trace;
+    }
+
+    /// <summary>
+    ///  The answer to `PR_EVENT_TOKEN`. Borrowed for the duration of the call.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe partial struct PrToken
+    {
+        /// <summary>
+        ///  Size of this struct.
+        /// </summary>
+        public uint size;
+        /// <summary>
+        ///  `PR_TOKEN_*`.
+        /// </summary>
+        public int kind;
+        /// <summary>
+        ///  How long the token counts from now on, in milliseconds; 0 without end.
+        /// </summary>
+        public ulong lifetime_ms;
+        /// <summary>
+        ///  The token, or why there is none.
+        /// </summary>
+        public PrBytes text;
+        /// <summary>
+        ///  Pairs of names and values: SASL extensions.
+        /// </summary>
+        public PrBytes extensions;
     }
 
     /// <summary>

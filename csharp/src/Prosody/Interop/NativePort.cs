@@ -71,8 +71,8 @@ internal abstract unsafe class NativePort
     /// <summary>Starts the graceful stop; the queue closes at its end.</summary>
     internal void Close() => NativeMethods.pr_close(Handle);
 
-    /// <summary>Ends every pending operation: the native side will not.</summary>
-    internal void AbandonOperations()
+    /// <summary>Ends everything that is pending: the native side will not.</summary>
+    internal virtual void Abandon()
     {
         foreach (Operation operation in _operations.Drain())
         {
@@ -87,6 +87,14 @@ internal abstract unsafe class NativePort
     /// <summary>Marks an event as cancelled.</summary>
     /// <returns>What runs the callbacks of its token; null when the event is over.</returns>
     private protected virtual Action? Cancel(ulong token) => null;
+
+    /// <summary>Why there is no token for brokers, if that is so.</summary>
+    private protected virtual TokenFailure? TokenFailure => null;
+
+    /// <summary>A token is wanted, or is not wanted any more.</summary>
+    private protected virtual void Token(ulong question, bool isWanted)
+    {
+    }
 
     /// <summary>Makes the number of an operation that is about to start, and the pumps that will hear of its end.</summary>
     private protected Operation Begin(string? topic = null, CancellationToken token = default)
@@ -105,7 +113,7 @@ internal abstract unsafe class NativePort
         {
             // The native side has nothing pending, so nobody else completes it.
             _operations.Remove(operation.Id);
-            operation.End(status == NativeMethods.PR_OK ? null : Failures.From(Handle, status, error, _owner, operation.Topic));
+            operation.End(status == NativeMethods.PR_OK ? null : Failures.From(Handle, status, error, _owner, operation.Topic, TokenFailure));
         }
 
         return operation.Task;
@@ -201,7 +209,7 @@ internal abstract unsafe class NativePort
         }
 
         // The native side says so only once every end of an operation that was handed out has been dealt with.
-        AbandonOperations();
+        Abandon();
         _endedEvent.Set();
         _ended.TrySetResult();
     }
@@ -252,6 +260,10 @@ internal abstract unsafe class NativePort
                     }
 
                     break;
+                case NativeMethods.PR_EVENT_TOKEN:
+                case NativeMethods.PR_EVENT_TOKEN_CANCEL:
+                    Token(native->token, isWanted: native->kind == NativeMethods.PR_EVENT_TOKEN);
+                    break;
                 default:
                     break;
             }
@@ -268,7 +280,7 @@ internal abstract unsafe class NativePort
         }
 
         // Also for an operation nobody waits for: the error must be freed.
-        Exception failure = Failures.From(Handle, native->status, native->error, _owner, operation?.Topic);
+        Exception failure = Failures.From(Handle, native->status, native->error, _owner, operation?.Topic, TokenFailure);
         operation?.End(failure);
     }
 }

@@ -35,7 +35,7 @@ internal static partial class ClientLog
     [LoggerMessage(1, LogLevel.Error, "The error classifier {Classifier} threw; the error it was asked about counts as transient. Further failures of this classifier are not logged.")]
     private static partial void ClassifierThrew(ILogger logger, Type classifier, Exception exception);
 
-    [LoggerMessage(2, LogLevel.Warning, "A callback registered on a handler's cancellation token threw.")]
+    [LoggerMessage(2, LogLevel.Warning, "A callback registered on a cancellation token of ours threw.")]
     private static partial void CancellationCallbackThrew(ILogger logger, Exception exception);
 
     [LoggerMessage(3, LogLevel.Warning, "A listener to the activities of handlers threw.")]
