@@ -20,7 +20,7 @@ use prosody_runtime::TraceContext;
 use crate::crew::Waited;
 use crate::guard::{guard, guard_or, last_panic, order_panic};
 use crate::host::{self, Host};
-use crate::{failure, logs};
+use crate::{failure, logs, metrics};
 
 /// Version of the interface; the caller refuses to run with another one than it was built for.
 #[unsafe(no_mangle)]
@@ -486,6 +486,30 @@ pub unsafe extern "C" fn pr_options(buffer: *mut u8, capacity: u32) -> u32 {
     guard_or("pr_options", 0, 0, || {
         // SAFETY: this function's contract.
         unsafe { copy(host::options().as_bytes(), buffer, capacity) }
+    })
+}
+
+/// Writes the table of metrics (`metrics.rs` has the form) and returns its whole length.
+///
+/// # Safety
+/// See the module; `buffer` has room for `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_metrics_table(buffer: *mut u8, capacity: u32) -> u32 {
+    guard_or("pr_metrics_table", 0, 0, || {
+        // SAFETY: this function's contract.
+        unsafe { copy(&metrics::table(), buffer, capacity) }
+    })
+}
+
+/// Writes what the metrics of all clients say now (`metrics.rs` has the form) and returns the whole length.
+///
+/// # Safety
+/// See the module; `buffer` has room for `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_metrics_read(buffer: *mut u8, capacity: u32) -> u32 {
+    guard_or("pr_metrics_read", 0, 0, || {
+        // SAFETY: this function's contract.
+        unsafe { copy(&host::metrics(), buffer, capacity) }
     })
 }
 

@@ -24,7 +24,7 @@ use crate::handles::Handles;
 use crate::pairs::pairs;
 use crate::port::Port;
 use crate::tokens::{self, Tokens};
-use crate::{guard, logs};
+use crate::{guard, logs, metrics};
 
 /// How long the end of a client waits for the last operations to report before its queue closes.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
@@ -82,6 +82,15 @@ pub(crate) fn counters() -> PrCounters {
         counters.operations += host.port.operations();
     }
     counters
+}
+
+/// What the metrics of all clients say now.
+pub(crate) fn metrics() -> Vec<u8> {
+    let readings = HOSTS.all().into_iter().filter_map(|host| match &host.core {
+        Core::Client(client, _) if !host.freed.load(Ordering::Acquire) => Some(client.metrics()),
+        Core::Client(..) | Core::Admin(_) => None,
+    });
+    metrics::readings(readings)
 }
 
 /// The table of options as text.

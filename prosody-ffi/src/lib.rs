@@ -21,6 +21,7 @@
 //! | `failure.rs` | what went wrong, in the form .NET reads? |
 //! | `pairs.rs` | how do options arrive? |
 //! | `tokens.rs` | who asks .NET for tokens? |
+//! | `metrics.rs` | how do the metrics reach .NET? |
 //! | `logs.rs` | where do log lines go? |
 
 pub mod abi;
@@ -32,6 +33,7 @@ mod guard;
 mod handles;
 mod host;
 mod logs;
+mod metrics;
 mod pairs;
 mod port;
 mod pump;

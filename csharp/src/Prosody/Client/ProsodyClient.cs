@@ -50,6 +50,7 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
         _native = native;
         _handle = new NativeHandle(native.Handle);
         ProcessEnd.Add(this);
+        ClientMetrics.Publish();
     }
 
     /// <summary>What sent messages say about their origin; empty when neither it nor a group is configured.</summary>

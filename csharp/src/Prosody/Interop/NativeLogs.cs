@@ -1,6 +1,5 @@
 // How do native log lines arrive? One thread of the process takes them from the native ring in batches.
 
-using System.Buffers.Binary;
 using System.Text;
 
 namespace Prosody.Interop;
@@ -44,33 +43,21 @@ internal static unsafe class NativeLogs
 
     internal static void Parse(ReadOnlySpan<byte> bytes, List<NativeLogLine> lines)
     {
-        while (bytes.Length >= 16)
+        var reader = new NativeReader(bytes);
+        while (!reader.IsAtEnd)
         {
-            int length = BinaryPrimitives.ReadInt32LittleEndian(bytes);
-            ReadOnlySpan<byte> line = bytes[4..length];
-            int level = BinaryPrimitives.ReadInt32LittleEndian(line);
-            uint number = BinaryPrimitives.ReadUInt32LittleEndian(line[4..]);
-            int fieldCount = BinaryPrimitives.ReadInt32LittleEndian(line[8..]);
-            line = line[12..];
-            string target = ReadText(ref line);
-            string file = ReadText(ref line);
-            string message = ReadText(ref line);
-            var fields = new KeyValuePair<string, string>[fieldCount];
-            for (int i = 0; i < fieldCount; i++)
+            const int LengthBytes = 4;
+            var line = new NativeReader(reader.Take(reader.Count() - LengthBytes));
+            int level = line.Count();
+            uint number = (uint)line.Count();
+            var fields = new KeyValuePair<string, string>[line.Count()];
+            (string target, string file, string message) = (line.Text(), line.Text(), line.Text());
+            for (int i = 0; i < fields.Length; i++)
             {
-                fields[i] = new(ReadText(ref line), ReadText(ref line));
+                fields[i] = new(line.Text(), line.Text());
             }
 
             lines.Add(new(level, number, target, file, message, fields));
-            bytes = bytes[length..];
         }
-    }
-
-    private static string ReadText(ref ReadOnlySpan<byte> bytes)
-    {
-        int length = BinaryPrimitives.ReadInt32LittleEndian(bytes);
-        string text = Encoding.UTF8.GetString(bytes.Slice(4, length));
-        bytes = bytes[(4 + length)..];
-        return text;
     }
 }

@@ -428,6 +428,24 @@ namespace Prosody.Interop
         internal static extern uint pr_options(byte* buffer, uint capacity);
 
         /// <summary>
+        ///  Writes the table of metrics (`metrics.rs` has the form) and returns its whole length.
+        ///
+        ///  # Safety
+        ///  See the module; `buffer` has room for `capacity` bytes.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_metrics_table", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern uint pr_metrics_table(byte* buffer, uint capacity);
+
+        /// <summary>
+        ///  Writes what the metrics of all clients say now (`metrics.rs` has the form) and returns the whole length.
+        ///
+        ///  # Safety
+        ///  See the module; `buffer` has room for `capacity` bytes.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_metrics_read", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern uint pr_metrics_read(byte* buffer, uint capacity);
+
+        /// <summary>
         ///  Lets the next call of the named export on this handle panic, to test that the process survives it.
         ///
         ///  # Safety
