@@ -2,11 +2,8 @@
 #pragma warning disable CA1812, CS1998, CA1822, CA1852
 
 using System.Text.Json;
-using Microsoft.Extensions.DependencyInjection;
 using Microsoft.Extensions.Hosting;
-using Microsoft.Extensions.Logging;
 using Prosody;
-using Prosody.Logging;
 
 namespace DocSnippets;
 
@@ -161,7 +158,7 @@ internal static class Configuration
             .Build();
     }
 
-    internal static async Task FilterSourceAndDeduplication()
+    internal static async Task FilterSourceAndTuning()
     {
         // Process only events with types starting with "user." or "account."
         await using var filtered = ProsodyClientBuilder.Create()
@@ -177,13 +174,6 @@ internal static class Configuration
             .WithSubscribedTopics("my-topic")
             .Build();
 
-        // Messages with IDs are deduplicated per key
-        await client.SendAsync("my-topic", "key1", new
-        {
-            Id = "msg-123",      // Message will be processed
-            Content = "Hello!",
-        });
-
         await using var tuned = ProsodyClientBuilder.Create()
             .WithGroupId("my-consumer-group")
             .WithSubscribedTopics("my-topic")
@@ -191,6 +181,28 @@ internal static class Configuration
             .Configure(options => options.IdempotenceVersion = "2")          // Invalidate all prior dedup records
             .Configure(options => options.IdempotenceTtl = TimeSpan.FromDays(14))  // Keep records for 14 days
             .Build();
+    }
+
+    internal static async Task Deduplication(ProsodyClient client)
+    {
+        // Messages with IDs are deduplicated per key
+        await client.SendAsync("my-topic", "key1", new
+        {
+            Id = "msg-123",      // Message will be processed
+            Content = "Hello!",
+        });
+
+        await client.SendAsync("my-topic", "key1", new
+        {
+            Id = "msg-123",      // Message will be skipped (duplicate)
+            Content = "Hello again!",
+        });
+
+        await client.SendAsync("my-topic", "key2", new
+        {
+            Id = "msg-123",      // Message will be processed (different key)
+            Content = "Hello!",
+        });
     }
 
     internal static async Task Cassandra()
@@ -201,9 +213,12 @@ internal static class Configuration
             .WithSubscribedTopics("my-topic")
             .Configure(options => options.CassandraNodes = ["localhost:9042"])  // Required unless Mock = true
             .Build();
+    }
 
+    internal static async Task MockMode()
+    {
         // Mock mode for testing (timers work but aren't persisted)
-        await using var mock = ProsodyClientBuilder.Create()
+        await using var client = ProsodyClientBuilder.Create()
             .WithBootstrapServers("localhost:9092")
             .WithGroupId("my-application")
             .WithSubscribedTopics("my-topic")
@@ -352,46 +367,4 @@ internal sealed class LoopHandler : IProsodyHandler<List<Item>>
     public Task OnTimerAsync(ProsodyContext prosodyContext, ProsodyTimer timer, CancellationToken cancellationToken) => Task.CompletedTask;
 
     private static void ProcessItem(Item item) => Console.WriteLine(item.Name);
-}
-
-internal static class LoggingSamples
-{
-    internal static void Static()
-    {
-        // Configure logging globally for all Prosody clients (must be called once, before creating clients)
-        var loggerFactory = LoggerFactory.Create(builder => builder.AddConsole());
-        ProsodyLogging.Configure(loggerFactory);
-
-        ProsodyLogging.ResetForTesting();
-    }
-
-    internal static void Hosted(string[] args)
-    {
-        var builder = Host.CreateApplicationBuilder(args);
-
-        // Auto-configures Prosody logging with the host's ILoggerFactory
-        builder.Services.AddProsodyLogging();
-
-        var host = builder.Build();
-        host.Dispose();
-    }
-}
-
-internal static class AdminSample
-{
-    internal static async Task Run()
-    {
-        // Initialize admin client
-        using var admin = new AdminClient("localhost:9092");
-
-        // Create a topic for testing
-        await admin.CreateTopicAsync(
-            name: "test-topic",
-            partitionCount: 4,
-            replicationFactor: 1
-        );
-
-        // Delete a topic
-        await admin.DeleteTopicAsync("test-topic");
-    }
 }
