@@ -30,11 +30,22 @@ internal static class Mock
 
     internal static Task<T> WithPatience<T>(this Task<T> task) => task.WaitAsync(Patience);
 
+    /// <summary>Completes when the token is cancelled.</summary>
+    internal static Task WaitAsync(this CancellationToken token)
+    {
+        var cancelled = new TaskCompletionSource(TaskCreationOptions.RunContinuationsAsynchronously);
+        token.Register(cancelled.SetResult);
+        return cancelled.Task.WithPatience();
+    }
+
     /// <summary>Waits for a condition that no event announces.</summary>
-    internal static async Task Until(Func<bool> condition, string what)
+    internal static Task Until(Func<bool> condition, string what) => Until(() => Task.FromResult(condition()), what);
+
+    /// <inheritdoc cref="Until(Func{bool}, string)"/>
+    internal static async Task Until(Func<Task<bool>> condition, string what)
     {
         long end = Environment.TickCount64 + (long)Patience.TotalMilliseconds;
-        while (!condition())
+        while (!await condition())
         {
             Assert.True(Environment.TickCount64 < end, "never: " + what);
             await Task.Yield();

@@ -42,6 +42,34 @@ switch (args[0])
 
         return 0;
 
+    case "no reflection":
+        // As in a trimmed program, before anything asks.
+        AppContext.SetSwitch("System.Text.Json.JsonSerializer.IsReflectionEnabledByDefault", false);
+        await using (ProsodyClient client = Builder().Build())
+        {
+            try
+            {
+                await client.SubscribeAsync(new Handler(static (_, _) => Task.CompletedTask), new NothingIsPermanent());
+            }
+            catch (InvalidOperationException refused)
+            {
+                Console.WriteLine(refused.Message);
+            }
+
+            Console.WriteLine($"state: {await client.GetConsumerStateAsync()}");
+        }
+
+        return 0;
+
+    case "admin":
+        await using (var admin = new AdminClient())
+        {
+            await admin.CreateTopicAsync(name: "made", partitionCount: 1, replicationFactor: 1);
+            Console.WriteLine("created");
+        }
+
+        return 0;
+
     case "silent":
         await using (ProsodyClient client = Builder().Build())
         {
@@ -78,7 +106,7 @@ switch (args[0])
 
                 throw new OperationCanceledException(token);
             });
-            ProsodyClient client = Builder().WithMaxConcurrency(Handlers).Configure(static options => options.MaxUncommitted = 1_000).Build();
+            ProsodyClient client = Builder().WithMaxConcurrency(128).Configure(static options => options.MaxUncommitted = 256).Build();
             // Blocking handlers may take the whole pool, so nothing here may need it.
             client.SubscribeAsync(handler).GetAwaiter().GetResult();
             Task.WaitAll([.. Enumerable.Range(0, Handlers).Select(n => client.SendAsync("topic", $"key {n}", new { A = n }))]);
@@ -103,7 +131,7 @@ switch (args[0])
             using var first = new CountdownEvent(Quick);
             using var second = new CountdownEvent(Again);
             var handler = new Stubborn(stuck, first, second);
-            ProsodyClient client = Builder().WithMaxConcurrency(Permits).Configure(static options => options.MaxUncommitted = 10_000).Build();
+            ProsodyClient client = Builder().WithMaxConcurrency(Permits).Configure(static options => options.MaxUncommitted = 256).Build();
             void Send(string key, int count) => Task.WaitAll([.. Enumerable.Range(0, count).Select(n => client.SendAsync("topic", $"{key} {n}", new { A = n }))]);
             client.SubscribeAsync(handler).GetAwaiter().GetResult();
             Send("stuck", Stuck);
@@ -235,6 +263,13 @@ internal sealed class Stubborn(CountdownEvent stuck, CountdownEvent quick, Count
         again.Signal();
         return Task.CompletedTask;
     }
+}
+
+internal sealed class NothingIsPermanent : IPermanentErrorClassifier
+{
+    public bool IsMessageErrorPermanent(Exception exception) => false;
+
+    public bool IsTimerErrorPermanent(Exception exception) => false;
 }
 
 internal sealed class Handler(Func<ProsodyContext, CancellationToken, Task> act) : IProsodyHandler<System.Text.Json.JsonElement>
