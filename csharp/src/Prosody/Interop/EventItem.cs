@@ -159,9 +159,25 @@ internal sealed unsafe class EventItem
         }
         else
         {
-            // What an await would throw.
-            Fail(task.Exception?.InnerExceptions[0] ?? new TaskCanceledException(task), 0);
+            Fail(Thrown(task), 0);
         }
+    }
+
+    /// <summary>What an await would throw: of a cancelled task too, whose exception says what was cancelled and where.</summary>
+    private static Exception Thrown(Task task)
+    {
+        try
+        {
+            task.GetAwaiter().GetResult();
+        }
+#pragma warning disable CA1031 // Whatever a handler throws is the outcome of its event.
+        catch (Exception thrown)
+#pragma warning restore CA1031
+        {
+            return thrown;
+        }
+
+        return new TaskCanceledException(task);
     }
 
     private void Fail(Exception thrown, int flags)
@@ -169,7 +185,13 @@ internal sealed unsafe class EventItem
         bool permanent = _subscription!.IsPermanent(thrown, isTimer: _kind == NativeMethods.PR_EVENT_TIMER);
         int outcome = permanent ? NativeMethods.PR_OUTCOME_PERMANENT : NativeMethods.PR_OUTCOME_TRANSIENT;
         // An event that was cancelled and said so is no error of its handler.
-        EndActivity(thrown is OperationCanceledException && _context!.IsCancelled ? null : thrown);
+        Exception? failure = thrown is OperationCanceledException && _context!.IsCancelled ? null : thrown;
+        if (failure is not null)
+        {
+            Report(failure, permanent);
+        }
+
+        EndActivity(failure);
         Complete(outcome | flags, Describe(thrown));
     }
 
@@ -179,6 +201,19 @@ internal sealed unsafe class EventItem
         {
             _activity = null;
             Tracing.End(activity, failure);
+        }
+    }
+
+    /// <summary>While the event's bytes are still here.</summary>
+    private void Report(Exception thrown, bool permanent)
+    {
+        if (_kind == NativeMethods.PR_EVENT_TIMER)
+        {
+            ErrorReport.Timer(thrown, permanent, ReadKey(), _timestamp);
+        }
+        else
+        {
+            ErrorReport.Message(thrown, permanent, Topic, ReadKey(), Partition, Offset);
         }
     }
 

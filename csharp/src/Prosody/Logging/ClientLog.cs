@@ -32,6 +32,14 @@ internal static partial class ClientLog
         }
     }
 
+    internal static void ReportFailed(Exception thrown)
+    {
+        if (LogDrain.Client is { } logger)
+        {
+            ReportFailed(logger, thrown);
+        }
+    }
+
     [LoggerMessage(1, LogLevel.Error, "The error classifier {Classifier} threw; the error it was asked about counts as transient. Further failures of this classifier are not logged.")]
     private static partial void ClassifierThrew(ILogger logger, Type classifier, Exception exception);
 
@@ -40,4 +48,7 @@ internal static partial class ClientLog
 
     [LoggerMessage(3, LogLevel.Warning, "A listener to the activities of handlers threw.")]
     private static partial void ActivityListenerThrew(ILogger logger, Exception exception);
+
+    [LoggerMessage(4, LogLevel.Error, "An exception of a handler could not be reported to Sentry; its event is not affected.")]
+    private static partial void ReportFailed(ILogger logger, Exception exception);
 }
