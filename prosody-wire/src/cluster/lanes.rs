@@ -4,7 +4,7 @@
 //! dial is a task of its own: a caller with a short deadline does not take it along when it gives up. The first dial
 //! never waits; after a failure the next waits for a jittered, growing time (KIP-580).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,36 @@ pub(crate) enum Lane {
     Fetch,
     /// Groups, metadata and everything else.
     Coordination,
+    /// What members of groups wait for at their coordinator, of each but the first of a client: a broker works on one
+    /// request of a connection at a time, and a JoinGroup waits for the other members.
+    Member(u16),
+}
+
+/// The lane of one member; free for another one when it is dropped.
+#[derive(Debug)]
+pub(crate) struct MemberLane {
+    number: u16,
+    taken: Arc<Mutex<BTreeSet<u16>>>,
+}
+
+impl MemberLane {
+    pub(super) fn first_free(taken: &Arc<Mutex<BTreeSet<u16>>>) -> MemberLane {
+        let mut numbers = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = (0..u16::MAX).find(|number| !numbers.contains(number)).unwrap_or(u16::MAX);
+        numbers.insert(number);
+        MemberLane { number, taken: Arc::clone(taken) }
+    }
+
+    /// Where the member's long requests go.
+    pub(crate) fn lane(&self) -> Lane {
+        if self.number == 0 { Lane::Coordination } else { Lane::Member(self.number) }
+    }
+}
+
+impl Drop for MemberLane {
+    fn drop(&mut self) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
 }
 
 /// Whom to dial.

@@ -37,8 +37,8 @@ use crate::proto::ErrorCode;
 use crate::types::{BrokerId, LeaderEpoch, Topic, TopicId};
 pub(crate) use attempts::Attempt;
 use coordinators::Coordinators;
-pub(crate) use lanes::Lane;
 use lanes::{Address, Lanes};
+pub(crate) use lanes::{Lane, MemberLane};
 pub(crate) use metadata::{BrokerNode, Metadata, TopicMetadata, node};
 use refresher::Refresher;
 
@@ -52,6 +52,8 @@ struct Inner {
     doors: Doors,
     seeds: Vec<Address>,
     lanes: Arc<Lanes>,
+    /// Numbers of the lanes of group members.
+    members: Arc<Mutex<BTreeSet<u16>>>,
     metadata: watch::Sender<Arc<Metadata>>,
     refresher: Refresher,
     coordinators: Coordinators,
@@ -76,6 +78,7 @@ impl Cluster {
         let (metadata, _) = watch::channel(Arc::default());
         let inner = Arc::new(Inner {
             lanes: Arc::new(Lanes::new(connector, Arc::clone(&config), doors.clone())),
+            members: Arc::default(),
             config,
             seeds,
             metadata,
@@ -103,6 +106,11 @@ impl Cluster {
     /// take minutes (JoinGroup).
     pub(crate) async fn short(&self, broker: BrokerId) -> Result<Connection, Error> {
         self.0.short(broker).await
+    }
+
+    /// A lane for what one more member of a group waits for. The first one's is the coordination lane.
+    pub(crate) fn member_lane(&self) -> MemberLane {
+        MemberLane::first_free(&self.0.members)
     }
 
     /// A connection to any broker: an open one, else the first that answers, known brokers before seeds.

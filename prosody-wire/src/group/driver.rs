@@ -20,7 +20,7 @@ use super::pattern::TopicPattern;
 use super::running::Running;
 use super::shared::Shared;
 use super::{classic, codec, modern};
-use crate::cluster::{Cluster, Lane, TopicMetadata};
+use crate::cluster::{Cluster, MemberLane, TopicMetadata};
 use crate::error::Error;
 use crate::proto::ErrorCode;
 use crate::types::{BrokerId, Topic, TopicPartition};
@@ -28,6 +28,8 @@ use crate::types::{BrokerId, Topic, TopicPartition};
 /// Everything the task owns.
 pub(super) struct Driver {
     cluster: Cluster,
+    /// Where JoinGroup and SyncGroup go.
+    lane: MemberLane,
     config: Arc<GroupConfig>,
     shared: Arc<Shared>,
     machine: Box<dyn Membership>,
@@ -71,6 +73,7 @@ impl Driver {
             coordinator: None,
             running: Running::default(),
             following: None,
+            lane: cluster.member_lane(),
             cluster,
         }
     }
@@ -206,14 +209,11 @@ impl Driver {
             let interest: Vec<Topic> = self.machine.interest().into_iter().collect();
             self.cluster.track(&interest);
         }
-        let (cluster, config) = (self.cluster.clone(), Arc::clone(&self.config));
+        let (cluster, config, lane) = (self.cluster.clone(), Arc::clone(&self.config), self.lane.lane());
         self.running.start(Some(id), async move {
             let long = matches!(call, Call::Join { .. } | Call::Sync { .. });
-            let connection = if long {
-                cluster.connection(broker, Lane::Coordination).await
-            } else {
-                cluster.short(broker).await
-            };
+            let connection =
+                if long { cluster.connection(broker, lane).await } else { cluster.short(broker).await };
             let result = match connection {
                 Ok(connection) => {
                     codec::send(&connection, &config, call, cluster.limits().request_timeout).await

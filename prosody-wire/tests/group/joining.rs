@@ -52,6 +52,27 @@ pub(crate) async fn members_join_leave_and_die_and_the_others_keep_what_they_can
     assert_clean(&cluster);
 }
 
+/// A broker works on one request of a connection at a time: the JoinGroup of one member stood behind that of the other,
+/// which waited for it until the rebalance timeout.
+#[tokio::test(start_paused = true)]
+pub(crate) async fn members_of_one_client_do_not_wait_for_each_other() {
+    let cluster = cluster(1, 9);
+    let (client, doors) = client(&cluster, 2);
+    let join = || Member::of(client.clone(), doors.clone(), config(), Duration::ZERO);
+    let (first, second) = (join(), join());
+    settled(seconds(10), &[&first, &second], 9).await;
+    let mut third = join();
+    settled(seconds(10), &[&first, &second, &third], 9).await;
+    third.leave(seconds(1)).await;
+    let fourth = join();
+    settled(seconds(10), &[&first, &second, &fourth], 9).await;
+    let connections: std::collections::BTreeSet<u64> =
+        cluster.requests(ApiKey::JOIN_GROUP).iter().map(|entry| entry.connection).collect();
+    let lanes = if crate::support::is_classic() { 3 } else { 0 };
+    assert_eq!(connections.len(), lanes, "the lane of one that left is taken by the next");
+    assert_clean(&cluster);
+}
+
 #[tokio::test(start_paused = true)]
 pub(crate) async fn old_brokers_are_spoken_to_in_their_versions() {
     for release in ["2.1", "2.8", "3.9"] {
