@@ -2,7 +2,6 @@
 //! that is compiled once for each handler type, so that a message costs no allocation and no virtual call.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use prosody_base::{Lane, Spawner};
 
@@ -15,7 +14,7 @@ use crate::partition::window::Ending;
 use crate::pipeline::verdict::Verdict;
 use crate::pipeline::{Fate, Pipeline, process};
 use crate::schedule::fair::Policy;
-use crate::schedule::gate::{Gate, Ran, Ready, Running, Seat};
+use crate::schedule::gate::{Gate, Occupied, Ran, Ready, Running, Seat};
 use crate::schedule::routes;
 
 /// Events after which a worker lets other tasks of its thread run.
@@ -26,7 +25,7 @@ pub(crate) fn gate<H: Handler>(
     handler: H,
     pipeline: Arc<Pipeline>,
     permits: (usize, Policy),
-    occupied: Arc<AtomicUsize>,
+    occupied: Arc<Occupied>,
     spawner: Spawner,
 ) -> Arc<Gate> {
     let crew = handler.crew();

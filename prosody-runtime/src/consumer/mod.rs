@@ -21,7 +21,6 @@ mod shutdown;
 pub(crate) mod subscribe;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prosody_base::{Doors, Lane, Task, watch};
@@ -43,6 +42,7 @@ use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::dedup::Dedup;
 use crate::probes::{self, View};
+use crate::schedule::gate::Occupied;
 use crate::telemetry::Telemetry;
 use crate::trace::Tracing;
 
@@ -61,7 +61,7 @@ pub(crate) struct Lasting {
     pub(crate) telemetry: Option<Arc<Telemetry>>,
     pub(crate) tracing: Arc<Tracing>,
     pub(crate) held: Arc<Held>,
-    pub(crate) occupied: Arc<AtomicUsize>,
+    pub(crate) occupied: Arc<Occupied>,
     pub(crate) names: Arc<watch::Sender<Names>>,
     /// Where timers are kept; `None` outside of mock mode.
     pub(crate) store: Option<Arc<dyn KeyStore>>,

@@ -9,7 +9,7 @@
 //! yet waited for anything. A handler that blocks its thread stays active and takes nothing from others but that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use prosody_base::{Clock, Instant};
 use tokio::sync::Notify;
@@ -36,13 +36,20 @@ pub(crate) struct Ran {
 /// Starts the worker of a seat.
 type Launch = Box<dyn Fn(&Arc<Gate>, Arc<Seat>) + Send + Sync>;
 
+/// Handlers that were abandoned and still run, over all subscriptions of a client. Each keeps a permit.
+#[derive(Default)]
+pub(crate) struct Occupied {
+    count: AtomicUsize,
+    /// Whose events may wait for one of those permits.
+    newest: Mutex<Weak<Gate>>,
+}
+
 /// Hands ready events to workers.
 pub(crate) struct Gate {
     inner: Mutex<Inner>,
     launch: Launch,
     clock: Clock,
-    /// Handlers that were abandoned and still run, of this and of earlier subscriptions. Each keeps its permit.
-    occupied: Arc<AtomicUsize>,
+    occupied: Arc<Occupied>,
     max: usize,
     /// Threads that can run handlers at the same instant.
     threads: usize,
@@ -90,7 +97,7 @@ impl Gate {
     pub(crate) fn new(
         (max, policy): (usize, Policy),
         threads: usize,
-        occupied: Arc<AtomicUsize>,
+        occupied: Arc<Occupied>,
         clock: Clock,
         launch: Launch,
     ) -> Arc<Gate> {
@@ -102,14 +109,16 @@ impl Gate {
             retired: Vec::new(),
             closed: false,
         };
-        Arc::new(Gate {
+        let gate = Arc::new(Gate {
             inner: Mutex::new(inner),
             launch,
             clock,
             occupied,
             max: max.max(1),
             threads: threads.max(1),
-        })
+        });
+        *gate.occupied.newest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&gate);
+        gate
     }
 
     /// Queues events from outside a worker. The caller performs the wake after releasing its own locks.
@@ -159,8 +168,10 @@ impl Gate {
                 inner.account(ran.take());
                 if inner.closed {
                     inner.active -= 1;
-                    if !inner.idle.contains(&seat.number) {
-                        self.occupied.fetch_sub(1, Ordering::AcqRel);
+                    let kept_its_permit = !inner.idle.contains(&seat.number);
+                    drop(inner);
+                    if kept_its_permit {
+                        self.occupied.leave();
                     }
                     return None;
                 }
@@ -216,7 +227,7 @@ impl Gate {
     pub(crate) fn load(&self) -> (usize, usize, usize) {
         let inner = self.lock();
         let seated = inner.seats.iter().filter(|seat| seat.current().is_some()).count();
-        (seated + self.occupied.load(Ordering::Acquire), self.max, inner.ready.len())
+        (seated + self.occupied.count.load(Ordering::Acquire), self.max, inner.ready.len())
     }
 
     /// What runs now.
@@ -227,8 +238,7 @@ impl Gate {
     /// An abandoned handler has ended: its permit is free.
     pub(crate) fn vacated(self: &Arc<Self>, ran: Option<Ran>) {
         self.lock().account(ran);
-        self.occupied.fetch_sub(1, Ordering::AcqRel);
-        self.rouse();
+        self.occupied.leave();
     }
 
     /// Wakes a worker for what [`push_from_worker`](Gate::push_from_worker) queued on behalf of somebody else.
@@ -242,7 +252,7 @@ impl Gate {
 
     /// An abandoned handler goes on without a worker and keeps a permit.
     pub(crate) fn occupy(&self) {
-        self.occupied.fetch_add(1, Ordering::AcqRel);
+        self.occupied.count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Ends the workers. What is ready is dropped. A worker whose handler holds its thread cannot end yet: it keeps its
@@ -254,7 +264,7 @@ impl Gate {
         }
         drop(inner.ready.take(|_| true));
         inner.active += inner.idle.len();
-        self.occupied.fetch_add(inner.working() - inner.idle.len(), Ordering::AcqRel);
+        self.occupied.count.fetch_add(inner.working() - inner.idle.len(), Ordering::AcqRel);
         // Nobody is woken from this list any more; it says who had nothing to do at the end.
         for seat in inner.idle.iter().filter_map(|number| inner.seats.get(*number)) {
             seat.woken.notify_one();
@@ -262,7 +272,7 @@ impl Gate {
     }
 
     fn allowed(&self) -> usize {
-        self.max.saturating_sub(self.occupied.load(Ordering::Acquire))
+        self.max.saturating_sub(self.occupied.count.load(Ordering::Acquire))
     }
 
     /// Whom to wake, if events wait and a thread is free. Whoever it is counts as active from now on.
@@ -289,6 +299,17 @@ impl Gate {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Occupied {
+    /// A permit is free: an event of the newest subscription may have it.
+    fn leave(&self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(gate) = newest {
+            gate.rouse();
+        }
     }
 }
 

@@ -138,6 +138,36 @@ async fn an_abandoned_handler_that_runs_on_outside_keeps_its_key_and_its_permit(
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_permit_of_an_abandoned_handler_goes_to_the_next_subscription() {
+    // Its end once woke only the workers of its own subscription, which was over: the next one stood still.
+    let world = World::new(&[("t", 1)]);
+    let client =
+        world.builder().max_concurrency(1).configure(|o| o.shutdown_timeout = Some(Duration::from_secs(1)));
+    let client = client.build().unwrap();
+    let outside: Arc<Mutex<Option<Occupancy>>> = Arc::default();
+    let kept = Arc::clone(&outside);
+    let handler = Script {
+        diary: Diary::default(),
+        play: move |context: Context, _| {
+            kept.lock().unwrap().replace(context.occupy());
+            std::future::pending()
+        },
+    };
+    send_numbered(&client, 3, 3).await;
+    client.subscribe(handler).await.unwrap();
+    world.until("it runs", || outside.lock().unwrap().is_some()).await;
+    client.unsubscribe().await.unwrap();
+
+    let again = Diary::default();
+    client.subscribe(quick(&again)).await.unwrap();
+    world.clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(again.started().len(), 0, "the only permit is taken");
+    outside.lock().unwrap().take();
+    world.until_within(Duration::from_secs(1), "all of them", || again.ended().len() == 3).await;
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn partitions_that_stay_go_on_while_one_drains() {
     // Elsewhere: the whole group stands still while one slow handler of a revoked partition ends.
     let world = World::new(&[("t", 4)]);
@@ -174,6 +204,38 @@ async fn partitions_that_stay_go_on_while_one_drains() {
     assert_eq!(diary.started().len(), 8, "nothing twice");
     first.unsubscribe().await.unwrap();
     second.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_handler_was_abandoned_with_a_lost_partition_runs_when_it_comes_back() {
+    // Giving it up closed the partition twice before the handler had noticed: its key was held twice, let go once, and
+    // ran nothing any more (simulation, seed 51). It takes two partitions, whose handlers are told one after the other.
+    let world = World::new(&[("t", 2)]);
+    let client = world.builder().configure(|o| {
+        o.session_timeout = Some(Duration::from_secs(6));
+        o.shutdown_timeout = Some(Duration::from_secs(1));
+    });
+    let (client, diary) = (client.build().unwrap(), Diary::default());
+    let first_hangs = Script {
+        diary: diary.clone(),
+        play: {
+            let seen = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
+            move |_, call: Call| {
+                let hangs = seen.lock().unwrap().insert(call.partition);
+                async move { if hangs { std::future::pending().await } else { Ok(()) } }
+            }
+        },
+    };
+    for partition in 0..2 {
+        world.cluster.append("t", partition, &[(Some(b"stuck"), Some(b"1"))]).unwrap();
+    }
+    client.subscribe(first_hangs).await.unwrap();
+    world.until("both run", || diary.started().len() == 2).await;
+    let forgotten = Match::api(ApiKey::CONSUMER_GROUP_HEARTBEAT).times(1);
+    world.cluster.control().on(forgotten, Action::Error(code::UNKNOWN_MEMBER_ID));
+    world.until("they are abandoned", || client.insight().abandoned == 2).await;
+    world.until_within(Duration::from_secs(10), "they run again", || world.committed_sum() == 2).await;
+    client.unsubscribe().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
