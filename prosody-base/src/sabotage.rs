@@ -27,6 +27,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("defer-holds-back", "G2: what comes behind deferred events of its key does not run before them"),
     ("defer-forgets", "G1: a message that was set aside is not remembered as processed"),
     ("defer-keeps-timer", "G1: the timer of deferred events stays as long as there are some"),
+    ("defer-void", "G2: what a former owner set aside late does not run again behind younger messages"),
     ("defer-unread", "G1: a deferred message that cannot be read is not gone"),
     ("gone-proof", "G1: a record is gone only when its log proves it"),
     ("watermark-highest-read", "G1: only finished work moves the watermark"),

@@ -30,6 +30,8 @@ pub enum Fault {
     None,
     /// It does not run, and an error says so.
     Fail,
+    /// It does not run, and an error says that it never will.
+    Refuse,
     /// It runs, but no answer comes in time.
     ApplyThenTimeOut,
     /// It waits before it runs.
@@ -72,6 +74,9 @@ impl Faulty {
                 Fault::None => statement.await,
                 Fault::Fail => {
                     Err(StoreError::new(Category::Transient, format!("{name} failed: the test said so")))
+                }
+                Fault::Refuse => {
+                    Err(StoreError::new(Category::Permanent, format!("{name} is refused: the test said so")))
                 }
                 Fault::ApplyThenTimeOut => {
                     statement.await?;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_state::{SLAB_SECONDS, SegmentFacts, SegmentId, Time};
+use prosody_state::{Category, SLAB_SECONDS, SegmentFacts, SegmentId, Time};
 use prosody_wire::TopicPartition;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::Inner;
-use crate::durable::{Confirm, Durable, Owned};
+use crate::durable::{Confirm, Durable, Owned, STATEMENT_TIMEOUT, unanswered};
 use crate::pipeline::retry::Backoff;
 
 /// Waits between attempts at a segment.
@@ -29,22 +29,32 @@ pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition) -> Option<A
     let topic = inner.wire.topic_id(&tp.topic).map_or([0; 16], |id| id.0);
     let mut tries = 0;
     let row = loop {
-        let now = clock.now();
-        let partitions = inner.wire.partition_count(&tp.topic, now + LOOK_UP).await.unwrap_or(0);
+        let partitions = inner.wire.partition_count(&tp.topic, clock.now() + LOOK_UP).await.unwrap_or(0);
         let facts = SegmentFacts {
             topic,
             partitions: u32::try_from(partitions).unwrap_or(u32::MAX),
             slab_seconds: SLAB_SECONDS,
             now: Time::floor(clock.unix_millis()),
         };
-        match store.acquire(segment, facts).await {
+        let answered = clock.until(clock.now() + STATEMENT_TIMEOUT, store.acquire(segment, facts)).await;
+        match answered.unwrap_or_else(|_| Err(unanswered())) {
             Ok(row) => break row,
             Err(why) => {
                 tries += 1;
                 inner.counters.store_errors.one();
                 let wait = AGAIN.wait(tries, inner.doors.rng.unit());
-                warn!(partition = %tp, tries, "a partition waits for the store, which is asked again: {why}");
-                clock.sleep(wait).await;
+                if why.category() == Category::Transient {
+                    warn!(partition = %tp, tries, "a partition waits for the store, which is asked again: {why}");
+                    clock.sleep(wait).await;
+                } else {
+                    inner.counters.store_refusals.one();
+                    error!(
+                        partition = %tp,
+                        tries,
+                        "a partition is refused by the store, and no retry helps before it is repaired: {why}"
+                    );
+                    clock.sleep(AGAIN.max).await;
+                }
             }
         }
     };

@@ -17,7 +17,13 @@ use super::settle::{Effects, Plan};
 use crate::loader::{Found, Loaded};
 use crate::partition::event::{Entry, Event, Retry, What};
 use crate::partition::record::Record;
+use crate::partition::runtime::Partition;
 use crate::timers::TimerEnd;
+
+/// Deferred messages read at once in search of void ones.
+const VOID_PAGE: usize = 1_000;
+/// Void ones that a partition remembers.
+const MAX_VOID: usize = 10_000;
 
 /// The queue that holds events of this kind back, and whose turn comes with timers of this kind.
 pub(crate) fn queue_of(image: &KeyImage, kind: TimerKind) -> &Queue {
@@ -68,7 +74,38 @@ impl Durable {
                 }
             }
         };
+        if self.void().remove(&(key.clone(), number)) && !sabotaged("defer-void") {
+            return Some((number, Entry::Void(message.offset)));
+        }
         Some((number, self.read_again(key, message).await))
+    }
+
+    /// Somebody else wrote a key's record, of which we knew the deferred messages up to `known`. What it set aside and this
+    /// assignment has processed is void: its writer had lost the partition. It leaves the queue unprocessed when its turn
+    /// comes.
+    pub(super) async fn find_void(&self, partition: &Partition, key: &Bytes, known: u64, found: &KeyImage) {
+        let (mut from, mut tries) = (known.max(found.messages.head), 0);
+        while from < found.messages.tail {
+            let reading = self.store.deferred_messages(self.segment, key, from, VOID_PAGE);
+            let page = match self.answered(reading).await {
+                Ok(page) => page,
+                Err(why) => {
+                    self.wait_out("reading the deferred messages of a key", key, &mut tries, &why).await;
+                    continue;
+                }
+            };
+            let Some((last, _)) = page.last() else { return };
+            from = last.saturating_add(1);
+            let is_void =
+                |one: &DeferredMessage| one.writer != self.writer && partition.finished_here(one.offset);
+            let mut void = self.void();
+            for (number, _) in page.iter().filter(|(_, one)| is_void(one)) {
+                // Beyond the bound some are processed twice.
+                if void.len() < MAX_VOID {
+                    void.insert((key.clone(), *number));
+                }
+            }
+        }
     }
 
     /// Only the record that was set aside runs: one of another key or leader epoch took its place in a log that lost it.
@@ -184,7 +221,7 @@ impl Retry {
     fn offset(&self) -> i64 {
         match &self.entry {
             Entry::Message(record) => record.offset,
-            Entry::Gone(offset, _) | Entry::Unread(offset, _) => *offset,
+            Entry::Gone(offset, _) | Entry::Unread(offset, _) | Entry::Void(offset) => *offset,
             Entry::Timer(_) => 0,
         }
     }

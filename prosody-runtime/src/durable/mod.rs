@@ -22,6 +22,7 @@ mod images;
 pub(crate) mod load;
 pub(crate) mod settle;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +32,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use prosody_base::{Doors, sabotaged};
 use prosody_state::{
-    KeyImage, KeyStore, Last, MAX_KEY_BYTES, SegmentId, SegmentRow, StoreError, StoreFuture, Time, Writer,
+    Category, KeyImage, KeyStore, Last, MAX_KEY_BYTES, SegmentId, SegmentRow, StoreError, StoreFuture, Time,
+    Writer,
 };
 use prosody_wire::{TopicId, TopicPartition};
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::insight::Counters;
 use crate::loader::{Loader, Place};
@@ -49,7 +51,7 @@ use images::Images;
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(10) };
 
 /// Longest wait for the answer to a statement.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resolves once the group has said, asked after the call, that the partition is still ours.
 pub(crate) type Confirm = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -85,6 +87,8 @@ pub(crate) struct Durable {
     /// Keys may have records. As long as none has, none is looked for.
     marked: AtomicBool,
     images: Mutex<Images>,
+    /// Deferred messages that are not to be processed, by key and number.
+    void: Mutex<BTreeSet<(Bytes, u64)>>,
     /// Why a statement that is tried again failed; for people.
     trouble: Mutex<Option<String>>,
     /// The record that is not there.
@@ -123,6 +127,7 @@ impl Durable {
             trust: owned.idempotence_ttl,
             marked,
             images: Mutex::new(Images::new(owned.cache)),
+            void: Mutex::default(),
             trouble: Mutex::default(),
             nothing: Arc::default(),
             loader: owned.loader,
@@ -177,9 +182,7 @@ impl Durable {
     async fn answered<T>(&self, statement: StoreFuture<'_, T>) -> Result<T, StoreError> {
         let clock = &self.doors.clock;
         let answered = clock.until(clock.now() + STATEMENT_TIMEOUT, statement).await;
-        let answer = answered.unwrap_or_else(|_| {
-            Err(StoreError::timed_out(format!("no answer within {} s", STATEMENT_TIMEOUT.as_secs())))
-        });
+        let answer = answered.unwrap_or_else(|_| Err(unanswered()));
         *self.trouble() = answer.as_ref().err().map(ToString::to_string);
         answer
     }
@@ -188,25 +191,50 @@ impl Durable {
     async fn wait_out(&self, doing: &str, key: &[u8], tries: &mut u32, why: &StoreError) {
         *tries = tries.saturating_add(1);
         self.counters.store_errors.one();
-        let wait = AGAIN.wait(*tries, self.doors.rng.unit());
-        warn!(
-            topic = &*self.tp.topic,
-            partition = self.tp.partition,
-            key = %String::from_utf8_lossy(key),
-            tries = *tries,
-            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            "{doing} failed and is tried again, the key waits: {why}"
-        );
-        self.doors.clock.sleep(wait).await;
+        let (topic, partition, tries) = (&*self.tp.topic, self.tp.partition, *tries);
+        let key = String::from_utf8_lossy(key);
+        if why.category() == Category::Transient {
+            let wait = AGAIN.wait(tries, self.doors.rng.unit());
+            let retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            warn!(
+                topic,
+                partition,
+                %key,
+                tries,
+                retry_in_ms,
+                "{doing} failed and is tried again, the key waits: {why}"
+            );
+            self.doors.clock.sleep(wait).await;
+        } else {
+            // Giving up would lose the event, and running it again would end the same way.
+            self.counters.store_refusals.one();
+            error!(
+                topic,
+                partition,
+                %key,
+                tries,
+                "{doing} is refused by the store, and no retry helps before it is repaired; the key waits: {why}"
+            );
+            self.doors.clock.sleep(AGAIN.max).await;
+        }
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn void(&self) -> MutexGuard<'_, BTreeSet<(Bytes, u64)>> {
+        self.void.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn images(&self) -> MutexGuard<'_, Images> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What it means when a store says nothing for [`STATEMENT_TIMEOUT`].
+pub(crate) fn unanswered() -> StoreError {
+    StoreError::timed_out(format!("no answer within {} s", STATEMENT_TIMEOUT.as_secs()))
 }
 
 /// FNV-1a. Stored with every record, so it never changes.

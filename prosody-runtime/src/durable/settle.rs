@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -146,6 +147,7 @@ async fn settle(
     mut plan: Plan,
 ) -> Settled {
     loop {
+        let known = image.messages.tail;
         let found = match durable.commit(key, image, &mut plan.batch).await {
             Ok(None) => {
                 if let Some((due, end)) = plan.timer {
@@ -163,6 +165,7 @@ async fn settle(
             "another owner of the partition wrote the record of a key; its event runs again once the group says that the \
              partition is ours"
         );
+        durable.find_void(partition, key, known, &found).await;
         (durable.confirm)().await;
         // What failed for good does not run again for the sake of its timer.
         let timer = plan.timer.as_ref().filter(|_| plan.failed);
@@ -303,6 +306,8 @@ impl Durable {
             if resolve(expected, self.writer, &found) == Resolution::Applied || sabotaged("commit-lost") {
                 break;
             }
+            // Whoever came first may have written records of other keys, too: none is known to be absent any more.
+            self.marked.store(true, Ordering::Release);
             self.timers.lost(key, batch, &found);
             let found = Arc::new(found);
             self.keep(key, &found);
@@ -310,7 +315,7 @@ impl Durable {
         }
         self.timers.applied(key, batch);
         self.images().change(key, image, |image| image.apply(batch, self.writer));
-        self.marked.store(true, std::sync::atomic::Ordering::Release);
+        self.marked.store(true, Ordering::Release);
         Ok(None)
     }
 }

@@ -102,6 +102,8 @@ counters! {
     reload_fetches,
     /// Statements the store failed to carry out and that are tried again.
     store_errors,
+    /// Of those, statements the store refused for good: no retry helps before somebody repairs it.
+    store_refusals,
     /// Batches that another owner of their partition was ahead of.
     conflicts,
     /// Messages sent and acknowledged.

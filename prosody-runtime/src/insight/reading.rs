@@ -97,6 +97,7 @@ pub(crate) fn samples(
         reloads_failed,
         reload_fetches,
         store_errors,
+        store_refusals,
         conflicts,
         sent,
         failed_sends,
@@ -123,7 +124,8 @@ pub(crate) fn samples(
     push(&table::SKIPPED, &["finished"], whole(skipped_finished));
     push(&table::SKIPPED, &["done"], whole(skipped_done));
     push(&table::SKIPPED, &["seen"], whole(rewound));
-    push(&table::STORE_ERRORS, &[], whole(store_errors));
+    push(&table::STORE_ERRORS, &["transient"], whole(store_errors.saturating_sub(store_refusals)));
+    push(&table::STORE_ERRORS, &["refused"], whole(store_refusals));
     push(&table::STORE_CONFLICTS, &[], whole(conflicts));
     push(&table::DEDUP_HITS, &[], whole(duplicates));
     push(&table::POISON, &[], whole(poison));

@@ -69,9 +69,9 @@ metrics! {
     SKIPPED = Counter "prosody_skipped_total" in "records" by ["reason"],
         "Records that never reached a handler: `own` (sent by this group's application), `type` (not in `AllowedEvents`), `finished` (an earlier owner finished them), `done` (their effects are stored) or `seen` (read twice in one assignment).",
         "";
-    STORE_ERRORS = Counter "prosody_store_errors_total" in "statements" by [],
-        "Statements the store failed to carry out; they are tried again while their key waits.",
-        "any rate for minutes (keys wait)";
+    STORE_ERRORS = Counter "prosody_store_errors_total" in "statements" by ["category"],
+        "Statements the store failed to carry out (`transient`), or refused so that no retry helps before it is repaired (`refused`); they are tried again while their key waits.",
+        "any rate of `transient` for minutes, any `refused` (keys wait)";
     STORE_CONFLICTS = Counter "prosody_store_conflicts_total" in "batches" by [],
         "Batches that another owner of their partition was ahead of; their events run again if the partition is ours.",
         "any rate beyond rebalances";

@@ -53,6 +53,8 @@ pub(crate) enum Entry {
     Gone(i64, String),
     /// A message at this offset that could not be read, and why.
     Unread(i64, String),
+    /// A message at this offset that this assignment had processed when somebody else set it aside.
+    Void(i64),
 }
 
 /// What a handler is called for.
@@ -87,7 +89,9 @@ impl Event {
             What::Timer(due) => Position::Due(due.id.time.seconds()),
             What::Retry(retry) => match &retry.entry {
                 Entry::Message(record) => Position::Offset(record.offset),
-                Entry::Gone(offset, _) | Entry::Unread(offset, _) => Position::Offset(*offset),
+                Entry::Gone(offset, _) | Entry::Unread(offset, _) | Entry::Void(offset) => {
+                    Position::Offset(*offset)
+                }
                 Entry::Timer(time) => Position::Due(time.seconds()),
             },
         }
@@ -101,7 +105,7 @@ impl Event {
             What::Retry(retry) => match &retry.entry {
                 Entry::Message(record) => Subject::Message(record),
                 Entry::Timer(time) => Subject::Timer(*time),
-                Entry::Gone(..) | Entry::Unread(..) => Subject::Nothing,
+                Entry::Gone(..) | Entry::Unread(..) | Entry::Void(_) => Subject::Nothing,
             },
         }
     }

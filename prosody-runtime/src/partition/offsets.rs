@@ -52,6 +52,8 @@ pub(crate) struct Snapshot {
 #[derive(Debug)]
 pub(crate) struct Offsets {
     life: u32,
+    /// Where this assignment began, or the log was reset to.
+    start: i64,
     position: i64,
     /// Where the leader epochs of what was read begin, −1 for an unknown one. Ascending; the first holds for the newest
     /// record below the watermark, the last for what was read last. Epochs are few: one for each new leader.
@@ -69,6 +71,7 @@ impl Offsets {
     pub(crate) fn new(committed: OffsetMap, leader_epoch: i32) -> Offsets {
         Offsets {
             life: 0,
+            start: committed.base(),
             position: committed.base(),
             epochs: VecDeque::from([(committed.base().saturating_sub(1), leader_epoch)]),
             outstanding: VecDeque::new(),
@@ -131,7 +134,7 @@ impl Offsets {
             self.outstanding.pop_back();
         }
         self.earlier.cut(position);
-        self.position = position;
+        (self.start, self.position) = (self.start.min(position), position);
         let below = position.saturating_sub(1);
         self.epochs.retain(|(since, _)| *since < below);
         self.epochs.push_back((below, leader_epoch));
@@ -160,6 +163,12 @@ impl Offsets {
     /// The group knows this now, or as much of it as it wants to know.
     pub(crate) fn committed(&mut self, snapshot: Snapshot) {
         self.committed = snapshot.map;
+    }
+
+    /// Whether this assignment itself read this offset and is done with it; `false` where an earlier owner was.
+    pub(crate) fn finished_here(&self, offset: i64) -> bool {
+        let is_out = self.outstanding.binary_search_by_key(&offset, |entry| entry.offset).is_ok();
+        (self.start..self.position).contains(&offset) && !self.earlier.contains(offset) && !is_out
     }
 
     /// Records that are registered and not finished.

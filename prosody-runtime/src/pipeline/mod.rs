@@ -129,13 +129,15 @@ pub(crate) async fn process<H: Handler>(
     if !is_running() && !sabotaged("drain-starts-nothing") {
         return Fate::plain(Verdict::Unfinished);
     }
-    // 2. A deferred message that cannot be had any more is passed over; one that could not be read comes back later.
+    // 2. A deferred message that is void or cannot be had any more is passed over; one that could not be read comes back
+    // later.
     if let What::Retry(retry) = &event.what {
         match (&retry.entry, partition.durable()) {
             (Entry::Gone(offset, why), Some(durable)) => {
                 durable.tell_gone(event.key(), *offset, why);
                 return Fate::plain(Verdict::Done);
             }
+            (Entry::Void(_), _) => return Fate::plain(Verdict::Done),
             (Entry::Unread(_, why), _) => {
                 warn!(partition = %tp, "a deferred message waits again: {why}");
                 return Fate::plain(Verdict::Defer);

@@ -10,10 +10,10 @@ use prosody_state::{KeyBatch, KeyImage, KeyStore, SegmentId, SegmentRow, StoreEr
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use crate::durable::{STATEMENT_TIMEOUT, unanswered};
+
 use super::index::{DueTimer, Index, Limits, Step, TimerEnd};
 
-/// Longest wait for the answer to a statement.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waits between attempts at a statement that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// What is to be read and deleted is gathered this long, so that it costs a statement and not one for each timer.
@@ -254,7 +254,7 @@ impl Timers {
                     return Some(result);
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {STATEMENT_TIMEOUT:?}"),
+                Err(_) => unanswered().to_string(),
             };
             if attempt == 0 {
                 warn!(segment = %self.segment, "{doing} failed and is tried again until it works: {why}");

@@ -60,7 +60,7 @@ pub(crate) fn origin(event: &Event, root: Option<&KeyImage>) -> Option<TraceCont
         What::Retry(retry) => match &retry.entry {
             Entry::Message(record) => return of_record(record),
             Entry::Timer(_) => root?.deferred_timers.get(&retry.number).map(|entry| &entry.trace),
-            Entry::Gone(..) | Entry::Unread(..) => None,
+            Entry::Gone(..) | Entry::Unread(..) | Entry::Void(_) => None,
         },
     };
     row.and_then(|row| TraceContext::from_row(row))

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prosody_runtime::{ErrorClass, Mode};
-use prosody_state::{Committed, Fault, Faulty, KeyBatch, SegmentId, Statement, Writer};
+use prosody_state::{
+    Committed, DeferredMessage, Fault, Faulty, KeyBatch, Last, PutTimer, SLAB_SECONDS, SegmentId,
+    SlabPosition, SlabRow, Statement, Time, TimerFacts, TimerId, TimerKind, Writer,
+};
 
 use crate::stage::{Seen, Stage};
+use crate::world::Said;
 
 fn faulty(stage: &mut Stage, hook: impl Fn(Statement) -> Fault + Send + Sync + 'static) {
     stage.store = Arc::new(Faulty::new(Arc::clone(&stage.store), stage.clock.clone(), Arc::new(hook)));
@@ -91,6 +96,55 @@ async fn no_offset_is_committed_before_the_effects_of_its_message_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_says_nothing_when_a_partition_begins_is_asked_again() {
+    // Every statement had a deadline but the first one of a partition, which never began (simulation, seed 3).
+    let mut stage = Stage::new(1);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    faulty(&mut stage, move |statement| match statement.name {
+        "acquire" if count.fetch_add(1, Ordering::Relaxed) == 0 => Fault::Hang,
+        _ => Fault::None,
+    });
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "").await;
+    stage.until_second(29).await;
+    assert_eq!((asked.load(Ordering::Relaxed), stage.messages()), (1, 0));
+    stage.world.until_within(Duration::from_secs(3), "it begins", || stage.messages() == 1).await;
+    assert_eq!(client.insight().store_errors, 1);
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_refuses_for_good_waits_and_an_operator_is_told() {
+    let mut stage = Stage::new(1);
+    let broken = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&broken);
+    faulty(&mut stage, move |statement| match statement.name {
+        "commit" if switch.load(Ordering::Relaxed) => Fault::Refuse,
+        _ => Fault::None,
+    });
+    let (said, _listening) = Said::listen();
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "s3").await;
+    stage.until_second(60).await;
+    let (insight, status) = (client.insight(), client.partitions().remove(0));
+    assert!((5..9).contains(&insight.store_refusals), "no haste: {insight:?}");
+    assert_eq!(insight.store_errors, insight.store_refusals);
+    assert!(status.store_error.is_some_and(|error| error.contains("is refused")), "health says so");
+    assert!(status.standing >= Duration::from_secs(50), "and StallThreshold finds it");
+    let told =
+        "writing the record of a key is refused by the store, and no retry helps before it is repaired";
+    assert!(said.text().contains("ERROR") && said.text().contains(told), "{}", said.text());
+    assert_eq!((stage.world.committed_sum(), stage.messages()), (0, 1));
+    broken.store(false, Ordering::Relaxed);
+    stage.world.until("it fires", || stage.fired().len() == 1).await;
+    client.unsubscribe().await.unwrap();
+    assert_eq!((stage.world.committed_sum(), stage.messages()), (1, 1), "the handler ran once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_whose_effects_are_there_does_not_run_again_after_a_crash() {
     let stage = Stage::new(1);
     let (builder, doors) = stage.process();
@@ -147,6 +201,80 @@ async fn an_event_whose_record_another_owner_wrote_runs_again_without_counting_a
     assert_eq!(stage.fired(), [(5, "a".to_owned())], "its first run left nothing");
     client.unsubscribe().await.unwrap();
     assert_eq!(stage.world.committed_sum(), 2);
+}
+
+/// A former owner of the partition sets messages of key `a` aside, the last of them with what makes it recognised.
+async fn late_batch(stage: &Stage, offsets: &[i64], last: Option<Last>) {
+    let (segment, writer) = (segment(stage), Writer(7));
+    let time = Time::floor(stage.clock.unix_millis() + 5_000);
+    let id = TimerId { time, kind: TimerKind::DeferredMessage };
+    let facts = TimerFacts { nonce: 9, slab: time.slab(SLAB_SECONDS), trace: Bytes::new() };
+    let at = SlabPosition { slab: facts.slab, id, key: Bytes::from_static(b"a"), nonce: facts.nonce };
+    let row = SlabRow { at, writer, trace: Bytes::new() };
+    stage.store.slab_put(segment, &[row]).await.unwrap();
+    let entries = offsets.iter().map(|offset| DeferredMessage { leader_epoch: 0, offset: *offset, writer });
+    let batch = KeyBatch {
+        append_messages: entries.collect(),
+        put_timers: vec![PutTimer { id, facts }],
+        last,
+        ..KeyBatch::default()
+    };
+    assert_eq!(stage.store.commit(segment, b"a", 0, writer, &batch).await.unwrap(), Committed::Applied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_owner_sets_aside_in_a_segment_without_records_is_not_lost() {
+    // The next owner knew the segment to be empty. It found the record, took the message for done, as it should, and went
+    // on to believe that there are no records: the timer of the deferred one was void to it (simulation, seed 394).
+    let stage = Stage::new(1);
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "b", "").await;
+    stage.world.until("it begins", || stage.messages() == 1).await;
+    let version = b"1".iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let last = Last {
+        topic: stage.world.cluster.topic_id("t").unwrap(),
+        leader_epoch: 0,
+        offset: 1,
+        idempotence: version,
+        time: Time::floor(stage.clock.unix_millis()),
+    };
+    late_batch(&stage, &[1], Some(last)).await;
+    stage.send(&client, "a", "s30|s30").await;
+    stage.send(&client, "a", "l").await;
+    stage.until_second(60).await;
+    let messages: Vec<_> = stage.entries().into_iter().map(|entry| entry.seen).collect();
+    assert_eq!(stage.fired(), [(30, "a".to_owned())], "{messages:?}");
+    assert_eq!(stage.lists(), [vec![30]], "the younger one stood behind it");
+    client.unsubscribe().await.unwrap();
+    assert_eq!(stage.world.committed_sum(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_owner_sets_aside_too_late_does_not_run_again_behind_younger_messages() {
+    // It was paused before its batch, which is applied all the same: the next owner processed the message without effects
+    // and so had no reason to touch the key's record.
+    let stage = Stage::new(1);
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "").await;
+    stage.send(&client, "a", "l").await;
+    stage.world.until("both ran", || stage.messages() == 2).await;
+
+    late_batch(&stage, &[0], None).await;
+    stage.send(&client, "a", "s30|s30").await;
+    stage.until_second(120).await;
+    let messages: Vec<_> = stage.entries().into_iter().map(|entry| entry.seen).collect();
+    let ran = |script: &str| messages.iter().filter(|seen| **seen == Seen::Message(script.into())).count();
+    assert_eq!((ran(""), ran("l")), (1, 1), "what was processed does not come back: {messages:?}");
+    assert_eq!(stage.fired(), [(30, "a".to_owned())], "what stood behind it went on");
+    let image = stage.store.load(segment(&stage), b"a").await.unwrap();
+    assert_eq!((image.messages.count, image.timers.len()), (0, 0), "its entry is gone, and its timer");
+    assert_eq!((client.insight().conflicts, client.insight().deferred_gone), (1, 0));
+    client.unsubscribe().await.unwrap();
+    assert_eq!(stage.world.committed_sum(), 3);
 }
 
 #[tokio::test(start_paused = true)]
