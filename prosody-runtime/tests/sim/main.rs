@@ -1,8 +1,8 @@
 //! Does the shipped client keep its promises while a network, brokers and processes fail? Simulated runs from a seed.
 //!
 //! The whole client and a whole cluster run in one thread on a paused clock over in-memory pipes. `world.rs` plays a
-//! plan of `prosody_testkit::sim`, `member.rs` is one consumer process, `sender.rs` sends, `storm.rs` is the faults,
-//! `timers.rs` the store and what handlers do with timers. Run more seeds with
+//! plan of `prosody_testkit::sim`, `member.rs` is one consumer process, `handler.rs` and `timers.rs` what its handler does,
+//! `sender.rs` sends, `storm.rs` is the faults, `vault.rs` the store, `scene.rs` what all of them see. Run more seeds with
 //! `cargo xtask sim --seeds A..B`; a failing seed prints its plan and always gives the same trace.
 #![allow(
     clippy::disallowed_methods,
@@ -14,9 +14,11 @@
     reason = "tests"
 )]
 
+mod handler;
 mod member;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod scene;
 mod sender;
 mod storm;
 mod timers;
@@ -33,6 +35,17 @@ use world::{Report, run};
 
 /// Seeds that failed once. They run for ever, whatever range is asked for.
 const KEPT: &str = include_str!("seeds.txt");
+
+/// What goes wrong in handlers and with senders.
+const OF_OTHERS: [&str; 7] = [
+    "handler-transient",
+    "handler-permanent",
+    "handler-panic",
+    "handler-hang",
+    "handler-waits-for-cancellation",
+    "handler-ignores-cancellation",
+    "drop-caller",
+];
 
 /// Real time a run may take; it usually takes a tenth of a second.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
@@ -83,14 +96,14 @@ fn asked() -> Range<u64> {
 
 #[test]
 fn seeds() {
-    let kinds = Vec::from(Fault::KINDS);
+    let kinds = Vec::from_iter(Fault::KINDS.into_iter().chain(OF_OTHERS));
     let told = play_seeds("sim", Plan::of, &kinds);
     assert!(told.is_none_or(|(buried, _)| buried > 100), "hardly a record went to the failure topic");
 }
 
 #[test]
 fn seeds_with_timers() {
-    let kinds = Vec::from_iter(Fault::KINDS.into_iter().chain(Fault::STORE_KINDS));
+    let kinds = Vec::from_iter(Fault::KINDS.into_iter().chain(OF_OTHERS).chain(Fault::STORE_KINDS));
     let told = play_seeds("sim with timers", Plan::with_timers, &kinds);
     assert!(told.is_none_or(|(_, fired)| fired > 5_000), "hardly a timer fired: it proves nothing");
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prosody_base::{Doors, Lane, Rng, Task};
-use prosody_runtime::GroupProtocol;
 use prosody_testkit::check::Told;
 use prosody_testkit::sim::{KEYS, SENDS, STORM};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, SendOutcome};
 use prosody_wire::{Client, ClientConfig, PipeConnector};
 
-use crate::member::{Role, Scene, TOPIC, client};
+use crate::member::{Role, client};
+use crate::scene::{Scene, TOPIC};
 
 /// Bytes of a batch of the rapid sender: some records.
 const BATCH: usize = 200;
@@ -28,6 +28,11 @@ const BURST: u64 = 12;
 const PATIENT: Duration = Duration::from_secs(60);
 /// Longest a hurried send lasts.
 const HURRIED: Duration = Duration::from_secs(3);
+
+/// Share of callers that go away before they are told, in percent.
+const DROPPED: u64 = 5;
+/// Longest such a caller waits.
+const IMPATIENT: Duration = Duration::from_millis(20);
 
 /// Sends every record at its random moment of the storm, in one order, and notes what it was told of each.
 pub(crate) async fn send_all(scene: Arc<Scene>, doors: Doors, rng: Rng) {
@@ -43,9 +48,17 @@ pub(crate) async fn send_all(scene: Arc<Scene>, doors: Doors, rng: Rng) {
             // Ids of some: those pass the client's memory of what it has done.
             let name = if rng.below(2) == 0 { "id" } else { "number" };
             let told = senders.send(key, &format!("{{\"{name}\":\"{value}\"}}"), &rng);
-            let history = Arc::clone(&scene.history);
+            let (scene, clock) = (Arc::clone(&scene), doors.clock.clone());
+            let leaves = (rng.below(100) < DROPPED).then(|| IMPATIENT.mul_f64(rng.unit()));
             waiting.push(doors.spawner.spawn(Lane::Work, async move {
-                history.sent(&value, &key_of(key), told.await);
+                let told = match leaves {
+                    None => told.await,
+                    Some(after) => clock.until(clock.now() + after, told).await.unwrap_or_else(|_| {
+                        scene.strikes("drop-caller");
+                        Told::Unknown
+                    }),
+                };
+                scene.history.sent(&value, &key_of(key), told);
             }));
         }
         let pause = step.mul_f64(2.0 * rng.unit()) * u32::try_from(count).unwrap();
@@ -72,7 +85,7 @@ impl Senders {
     fn new(scene: &Scene, doors: Doors, rng: &Rng) -> Senders {
         let patience = HURRIED + PATIENT.saturating_sub(HURRIED).mul_f64(rng.unit());
         let role = Role::Sends(patience);
-        let shipped = client("sender", role, GroupProtocol::default(), &scene.cluster, &doors, (None, false));
+        let shipped = client("sender", role, &scene.cluster, &doors, None);
         let bootstrap = scene.cluster.bootstrap();
         let config =
             ClientConfig { client_id: "rapid".to_owned(), ..ClientConfig::new(bootstrap.split(',')) };

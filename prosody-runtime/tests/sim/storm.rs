@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_base::{Doors, Instant, Lane, Task};
-use prosody_testkit::broker::{Action, Match, Outcome, Rule};
-use prosody_testkit::sim::{Fault, Plan};
+use bytes::Bytes;
+use prosody_base::{Doors, Instant, Lane, Rng, Task};
+use prosody_testkit::broker::{Action, ApiKey, Match, Outcome, Rule, Told};
+use prosody_testkit::sim::{Fault, Plan, Spoil};
 
-use crate::member::{GROUP, Member, Scene, TOPIC};
+use crate::member::Member;
+use crate::scene::{GROUP, Scene, TOPIC};
 
 /// Errors by which a broker says that it no longer leads or coordinates.
 const MOVED: [i16; 4] = [6, 16, 74, 76];
@@ -53,8 +55,7 @@ impl<'a> Storm<'a> {
 
     fn join(&mut self) {
         self.started += 1;
-        let name = format!("m{}", self.started);
-        self.members.push(Member::start(name, self.plan, self.scene, self.doors));
+        self.members.push(Member::start(self.started, self.plan, self.scene, self.doors));
     }
 
     /// Plays every fault at its time, then waits until the last of them has healed.
@@ -83,9 +84,7 @@ impl<'a> Storm<'a> {
 
     fn leave(&self, member: Member) -> Task<()> {
         let scene = Arc::clone(self.scene);
-        self.doors
-            .spawner
-            .spawn(Lane::Work, async move { member.leave(&scene.history, &scene.stage.history).await })
+        self.doors.spawner.spawn(Lane::Work, async move { member.leave(&scene).await })
     }
 
     async fn strike(&mut self, fault: &Fault) {
@@ -116,6 +115,24 @@ impl<'a> Storm<'a> {
                     scene.cluster.stop_broker(broker);
                 });
                 self.later(mute + away, move |scene| scene.cluster.start_broker(broker));
+            }
+            Fault::Spoil(api, how) => self.rule(kind, once(api), spoilt(how)),
+            Fault::BlackHole(api) => self.rule(kind, once(api), Action::Hang),
+            Fault::Throttle(api, by) => self.rule(kind, once(api), Action::Throttle(by)),
+            Fault::StaleMetadata { partition, to, nobody, lasts } => {
+                let leader = if nobody { Some(-1) } else { cluster.leader(TOPIC, partition) };
+                cluster.script_metadata(TOPIC, partition, Told { leader, ..Told::default() });
+                cluster.move_leader(TOPIC, partition, to);
+                let asked = cluster.control().on(Match::api(ApiKey::METADATA).topic(TOPIC), Action::Observe);
+                self.rules.push((kind, asked));
+                self.later(lasts, move |scene| {
+                    scene.cluster.script_metadata(TOPIC, partition, Told::default());
+                    scene.cluster.control().lift(asked);
+                });
+            }
+            Fault::Outage { lasts } => {
+                self.scene.fail_handlers(self.doors.clock.now() + lasts);
+                self.later(lasts, |_| ());
             }
             Fault::LeaderMove { partition, to } => {
                 let moves = cluster.leader(TOPIC, partition) != Some(to);
@@ -151,7 +168,7 @@ impl<'a> Storm<'a> {
                 while self.scene.history.running_of(&member.name) == 0 && self.doors.clock.now() < until {
                     self.doors.clock.sleep(Duration::from_millis(1)).await;
                 }
-                let running = member.kill(&self.scene.history, &self.scene.stage.history);
+                let running = member.kill(self.scene);
                 self.count(kind, u64::from(running > 0));
                 self.doors.clock.sleep(back).await;
                 self.join();
@@ -163,7 +180,7 @@ impl<'a> Storm<'a> {
                 self.later(lasts, move |scene| scene.cluster.control().lift(rule));
             }
             Fault::Store { how, lasts } => {
-                self.scene.stage.fail(kind, how, self.doors.clock.now() + lasts);
+                self.scene.vault.fail(kind, how, self.doors.clock.now() + lasts);
                 self.later(lasts, |_| ());
             }
             Fault::Evict | Fault::Leave | Fault::Kill { .. } | Fault::Silence { .. } => {}
@@ -209,9 +226,28 @@ impl<'a> Storm<'a> {
             };
             self.count(kind, u64::from(seen));
         }
-        for kind in self.scene.stage.struck() {
+        for kind in self.scene.vault.struck() {
             self.count(kind, 1);
         }
+        for (kind, times) in self.scene.struck() {
+            self.count(kind, times);
+        }
         std::mem::take(&mut self.struck)
+    }
+}
+
+/// What the broker does instead of an answer.
+fn spoilt(how: Spoil) -> Action {
+    match how {
+        Spoil::HalfClose => Action::HalfClose,
+        Spoil::Partial(bytes) => Action::PartialWrite(bytes),
+        Spoil::Duplicate => Action::DuplicateAnswer,
+        Spoil::WrongCorrelation => Action::WrongCorrelation,
+        Spoil::AbsurdLength(length) => Action::AbsurdLength(length),
+        Spoil::Garbage(seed) => {
+            let rng = Rng::seeded(seed);
+            let bytes: Vec<u8> = (0..8 + seed).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
+            Action::Garbage(Bytes::from(bytes))
+        }
     }
 }

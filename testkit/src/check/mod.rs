@@ -32,6 +32,7 @@ pub(crate) enum Note {
     Started { member: String, place: Place, key: String },
     Ended { place: Place, done: bool },
     Stored { place: Place },
+    GivenUp { place: Place },
     Committed { partition: i32, offset: i64, by: String },
 }
 
@@ -77,6 +78,12 @@ pub(crate) struct Inner {
     pub(crate) running: BTreeMap<(i32, String), Vec<Call>>,
     pub(crate) online: Vec<Violation>,
     finished: BTreeSet<Place>,
+    /// Of those, the ones whose handler returned well.
+    well: BTreeSet<Place>,
+    /// Records that a store keeps or kept: what the group committed says nothing of them.
+    kept: BTreeSet<Place>,
+    /// Partitions whose commit went back once, which those who began to read then cannot know.
+    disturbed: BTreeSet<i32>,
     pub(crate) committed: BTreeMap<i32, Latest>,
     /// Partitions whose offset is that of a commit that had been overtaken, and the connection it came by.
     pub(crate) overtaken: BTreeMap<i32, (i64, u64)>,
@@ -120,6 +127,15 @@ impl History {
                     });
                 }
             }
+            if let (Standing::Member(_), Some(latest)) = (&standing, inner.committed.get(&place.0))
+                && place.1 < latest.offset
+                && inner.well.contains(&place)
+                && !inner.kept.contains(&place)
+                && !inner.disturbed.contains(&place.0)
+            {
+                let (member, committed) = (member.to_owned(), latest.offset);
+                inner.online.push(Violation::Repeated { member, place, committed });
+            }
             running.push(Call { member: member.to_owned(), standing, place });
             inner.notes.push(Note::Started { member: member.to_owned(), place, key: key.to_owned() });
         });
@@ -150,6 +166,7 @@ impl History {
             inner.fold(&format!("end {member} {place:?} {done}"));
             if done && place.1 >= 0 {
                 inner.finished.insert(place);
+                inner.well.insert(place);
             }
             inner.notes.push(Note::Ended { place, done });
         });
@@ -164,12 +181,23 @@ impl History {
         });
     }
 
+    /// The handler of a record failed in a way after which its member does not try it again: an end as good as any. It may
+    /// come again all the same, if the member could not say so in time.
+    pub fn given_up(&self, place: Place) {
+        self.with(|inner| {
+            inner.fold(&format!("given up {place:?}"));
+            inner.finished.insert(place);
+            inner.notes.push(Note::GivenUp { place });
+        });
+    }
+
     /// A store keeps a record to be handled later: its offset may be committed from now on, and it has to end well all the
     /// same.
     pub fn stored(&self, place: Place) {
         self.with(|inner| {
             inner.fold(&format!("stored {place:?}"));
             inner.stored += 1;
+            inner.kept.insert(place);
             inner.notes.push(Note::Stored { place });
         });
     }
@@ -218,6 +246,7 @@ impl History {
                     if offset < before.offset && before.by == by && connection < before.connection =>
                 {
                     inner.overtaken.insert(partition, (offset, connection));
+                    inner.disturbed.insert(partition);
                 }
                 before => {
                     let before = before.map_or(0, |before| before.offset);

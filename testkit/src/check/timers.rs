@@ -46,12 +46,35 @@ impl fmt::Display for TimerViolation {
     }
 }
 
-/// A call that returned well, whose effects may be there or not.
+/// A call that has ended, whose effects may be there or not.
 #[derive(Debug)]
 struct Step {
     member: String,
-    from: Times,
-    to: Times,
+    change: Change,
+    /// Its member had lost the partition. The next owner may know the key already when this happens, and sees it at its
+    /// next write.
+    late: bool,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// It returned well.
+    Made { from: Times, to: Times },
+    /// It failed, and may have been given up: the timer that brought it is no more, whatever else there is by then.
+    GivenUp(u32),
+}
+
+impl Step {
+    fn of(&self, state: &Times) -> Option<Times> {
+        match &self.change {
+            Change::Made { from, to } => (from == state).then(|| to.clone()),
+            Change::GivenUp(time) => state.contains(time).then(|| {
+                let mut left = state.clone();
+                left.remove(time);
+                left
+            }),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -71,9 +94,9 @@ impl Key {
     fn reachable(&self) -> BTreeSet<Times> {
         let (mut found, mut new) = (self.possible.clone(), Vec::from_iter(self.possible.clone()));
         while let Some(state) = new.pop() {
-            for step in self.steps.iter().filter(|step| step.from == state) {
-                if found.insert(step.to.clone()) {
-                    new.push(step.to.clone());
+            for to in self.steps.iter().filter_map(|step| step.of(&state)) {
+                if found.insert(to.clone()) {
+                    new.push(to);
                 }
             }
         }
@@ -149,8 +172,18 @@ impl TimerHistory {
             if inner.strict {
                 key.possible = BTreeSet::from([should]);
             } else {
-                key.steps.push(Step { member: member.to_owned(), from, to: should });
+                let change = Change::Made { from, to: should };
+                key.steps.push(Step { member: member.to_owned(), change, late: false });
             }
+        });
+    }
+
+    /// A call failed that the firing of a timer brought, and its member may give the timer up: then it is no more, and
+    /// nothing else changed.
+    pub fn may_end(&self, member: &str, key: (i32, &str), firing: u32) {
+        self.with(|inner| {
+            let key = inner.keys.entry((key.0, key.1.to_owned())).or_default();
+            key.steps.push(Step { member: member.to_owned(), change: Change::GivenUp(firing), late: false });
         });
     }
 
@@ -159,8 +192,16 @@ impl TimerHistory {
         self.with(|inner| {
             for key in inner.keys.values_mut() {
                 key.possible = key.reachable();
-                key.steps.retain(|step| step.member != member);
+                key.steps.retain(|step| step.member != member || step.late);
             }
+        });
+    }
+
+    /// A member lost its partitions and need not know it yet: what its calls made may come late.
+    pub fn evicted(&self, member: &str) {
+        self.with(|inner| {
+            let steps = inner.keys.values_mut().flat_map(|key| &mut key.steps);
+            steps.filter(|step| step.member == member).for_each(|step| step.late = true);
         });
     }
 
@@ -228,6 +269,35 @@ mod tests {
         history.done("m2", KEY, times([5]), times([]), &times([]));
         assert_eq!(history.verdict(&held([])), []);
         assert_eq!(history.fired(), 2);
+    }
+
+    #[test]
+    fn a_timer_whose_handler_failed_is_there_or_given_up() {
+        for left in [times([5]), times([])] {
+            let history = one_timer();
+            history.started("m1", KEY, Some(5), &times([5]), true, 5_000);
+            history.may_end("m1", KEY, 5);
+            history.started("m1", KEY, None, &left, true, 6_000);
+            let found = history.verdict(&BTreeMap::from([((0, "k".to_owned()), left.clone())]));
+            assert_eq!(found.len(), left.len(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_evicted_member_made_may_come_when_the_next_owner_has_looked() {
+        for evicted in [true, false] {
+            let history = one_timer();
+            if evicted {
+                history.evicted("m1");
+            }
+            history.killed("m1");
+            history.started("m2", KEY, None, &times([]), true, 0);
+            history.done("m2", KEY, times([]), times([7]), &times([7]));
+            history.started("m2", KEY, None, &times([5]), true, 0);
+            history.started("m2", KEY, Some(5), &times([5]), true, 5_000);
+            history.done("m2", KEY, times([5]), times([]), &times([]));
+            assert_eq!(history.verdict(&held([])).is_empty(), evicted);
+        }
     }
 
     #[test]

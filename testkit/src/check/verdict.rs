@@ -26,6 +26,7 @@ pub enum Violation {
     StartedUnowned { member: String, place: Place },
     Rewound { member: String, records: u64 },
     Abandoned { member: String, place: Place },
+    Repeated { member: String, place: Place, committed: i64 },
     CommittedBackwards { partition: i32, before: i64, offset: i64, by: String },
     CommittedUnfinished { partition: i32, committed: i64, unfinished: i64, by: String },
     SendMissing { value: String, offset: i64 },
@@ -52,6 +53,12 @@ impl fmt::Display for Violation {
             }
             Violation::Abandoned { member, place } => {
                 write!(f, "drain: {member} abandoned the handler of {place:?}, which had time left")
+            }
+            Violation::Repeated { member, place, committed } => {
+                write!(
+                    f,
+                    "repeat: {member} started {place:?} again, which had ended and was committed ({committed})"
+                )
             }
             Violation::CommittedBackwards { partition, before, offset, by } => {
                 write!(f, "commit: {by} committed {partition}@{offset} after {before}")
@@ -97,7 +104,7 @@ pub(super) fn judge(inner: &Inner, log: &[Logged]) -> Vec<Violation> {
 fn first_ends(notes: &[Note]) -> BTreeMap<Place, usize> {
     let mut first = BTreeMap::new();
     for (at, note) in notes.iter().enumerate() {
-        if let Note::Ended { place, done: true, .. } = note {
+        if let Note::Ended { place, done: true, .. } | Note::GivenUp { place } = note {
             first.entry(*place).or_insert(at);
         }
     }
@@ -240,14 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_run_has_no_verdict_and_a_repeat_is_counted_not_condemned() {
+    fn a_repeat_is_counted_and_condemned_once_it_was_committed() {
         let history = History::default();
         history.sent("v-1", "a", Told::Written(0));
         run(&history, "m1", 0, "a");
+        run(&history, "m2", 0, "a");
+        assert_eq!((history.repeated(), history.verdict(&log(&[(0, "a", "v-1")]))), (1, vec![]));
         history.committed(0, 1, "m1", 1);
         run(&history, "m2", 0, "a");
-        assert_eq!(history.verdict(&log(&[(0, "a", "v-1")])), vec![]);
-        assert_eq!(history.repeated(), 1);
+        assert_eq!(history.repeated(), 2);
+        let found = history.verdict(&log(&[(0, "a", "v-1")]));
+        assert!(matches!(found[..], [Violation::Repeated { place: (0, 0), committed: 1, .. }]), "{found:?}");
     }
 
     #[test]

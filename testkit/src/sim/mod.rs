@@ -3,12 +3,15 @@
 //! Only what a network, a broker and an operating system can do is planned here; the client under test is the shipped
 //! one. The plan is data, so a failing seed prints it whole.
 
+mod fault;
+
 use std::fmt;
 use std::time::Duration;
 
 use prosody_base::Rng;
 
-use crate::broker::{ApiKey, code};
+pub use fault::{Fault, Spoil, StoreFault};
+use fault::{draw, draw_more, draw_odd, draw_store};
 
 /// Partitions of the topic of a run.
 pub const PARTITIONS: i32 = 6;
@@ -17,7 +20,7 @@ pub const KEYS: u64 = 50;
 /// Records in the log of a run, at least; all of them are produced while the faults strike.
 pub const RECORDS: u64 = 500;
 /// Records that are sent: some have so little time that they are given up before they are written.
-pub const SENDS: u64 = 600;
+pub const SENDS: u64 = 720;
 /// Faults of a run, at least.
 pub const MIN_FAULTS: u64 = 6;
 /// Faults of a run, at most.
@@ -32,154 +35,15 @@ pub const LONG_WORK: Duration = Duration::from_secs(2);
 /// Time over which records are produced and faults strike.
 pub const STORM: Duration = Duration::from_secs(30);
 
-/// Something that goes wrong.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
-    /// A request is lost with its connection.
-    CutBefore(ApiKey),
-    /// A request has its effect and its answer is lost with the connection.
-    CutAfter(ApiKey),
-    /// A request waits before it has its effect.
-    Delay(ApiKey, Duration),
-    /// An answer waits.
-    DelayAnswer(ApiKey, Duration),
-    /// A request is answered with a retriable error that this API can carry.
-    Refuse(ApiKey, i16),
-    /// A broker is away for a while; its leaders move.
-    BrokerRestart {
-        /// Which broker.
-        broker: i32,
-        /// How long.
-        away: Duration,
-    },
-    /// A broker goes on serving and none of its answers arrives; then it is away for a while. Whoever had requests at it
-    /// does not know which of them had an effect.
-    Crash {
-        /// Which broker.
-        broker: i32,
-        /// How long it serves without an answer.
-        mute: Duration,
-        /// How long it is away.
-        away: Duration,
-    },
-    /// A partition gets another leader.
-    LeaderMove {
-        /// Which partition.
-        partition: i32,
-        /// The new leader.
-        to: i32,
-    },
-    /// The group gets another coordinator.
-    CoordinatorMove {
-        /// The new coordinator.
-        to: i32,
-    },
-    /// A member joins: a rebalance. This and [`Leave`](Fault::Leave) are no faults but may repeat nothing.
-    Join,
-    /// An operator removes a member from the group, which learns it from its next heartbeat.
-    Evict,
-    /// A member leaves in peace: drain, commit, leave.
-    Leave,
-    /// A member's process ends without a word and another one starts after a while.
-    Kill {
-        /// How long until the next process starts.
-        back: Duration,
-    },
-    /// A member's network is silent for a while: requests arrive, answers do not.
-    Silence {
-        /// How long.
-        lasts: Duration,
-    },
-    /// For a while half of the statements to the store end badly.
-    Store {
-        /// How.
-        how: StoreFault,
-        /// How long.
-        lasts: Duration,
-    },
-}
-
-/// How a statement to the store ends badly.
+/// What a member does with events whose handler fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreFault {
-    /// It has no effect, and says so.
-    Fail,
-    /// It has its effect, and no answer comes.
-    LoseAnswer,
-    /// It waits before it has its effect.
-    Delay,
-    /// Its answer waits.
-    DelayAnswer,
-}
-
-impl Fault {
-    /// The same fault, striking the heartbeat of the consumer protocol instead of a call of the classic one.
-    fn of_the_consumer_protocol(self) -> Fault {
-        let beat = |api| match api {
-            ApiKey::JOIN_GROUP | ApiKey::SYNC_GROUP | ApiKey::HEARTBEAT => ApiKey::CONSUMER_GROUP_HEARTBEAT,
-            other => other,
-        };
-        match self {
-            Fault::CutBefore(api) => Fault::CutBefore(beat(api)),
-            Fault::CutAfter(api) => Fault::CutAfter(beat(api)),
-            Fault::Delay(api, by) => Fault::Delay(beat(api), by),
-            Fault::DelayAnswer(api, by) => Fault::DelayAnswer(beat(api), by),
-            // The one error of the classic calls that this one does not have becomes the one that it alone has.
-            Fault::Refuse(api, 27) => Fault::Refuse(beat(api), code::FENCED_MEMBER_EPOCH),
-            Fault::Refuse(ApiKey::OFFSET_COMMIT, code::REQUEST_TIMED_OUT) => {
-                Fault::Refuse(ApiKey::OFFSET_COMMIT, code::STALE_MEMBER_EPOCH)
-            }
-            Fault::Refuse(api, code) => Fault::Refuse(beat(api), code),
-            other => other,
-        }
-    }
-
-    /// The kind, for counting.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Fault::CutBefore(_) => "cut-before",
-            Fault::CutAfter(_) => "cut-after",
-            Fault::Delay(..) => "delay",
-            Fault::DelayAnswer(..) => "delay-answer",
-            Fault::Refuse(..) => "refuse",
-            Fault::BrokerRestart { .. } => "broker-restart",
-            Fault::Crash { .. } => "crash",
-            Fault::LeaderMove { .. } => "leader-move",
-            Fault::CoordinatorMove { .. } => "coordinator-move",
-            Fault::Join => "join",
-            Fault::Evict => "evict",
-            Fault::Leave => "leave",
-            Fault::Kill { .. } => "kill",
-            Fault::Silence { .. } => "silence",
-            Fault::Store { how: StoreFault::Fail, .. } => "store-fail",
-            Fault::Store { how: StoreFault::LoseAnswer, .. } => "store-lose-answer",
-            Fault::Store { how: StoreFault::Delay, .. } => "store-delay",
-            Fault::Store { how: StoreFault::DelayAnswer, .. } => "store-delay-answer",
-        }
-    }
-
-    /// Every kind there is in runs with timers besides.
-    pub const STORE_KINDS: [&'static str; 4] =
-        ["store-fail", "store-lose-answer", "store-delay", "store-delay-answer"];
-
-    /// Every kind there is in other runs. A run over many seeds in which one of them never struck proves less than it says.
-    pub const KINDS: [&'static str; 14] = [
-        "cut-before",
-        "cut-after",
-        "delay",
-        "delay-answer",
-        "refuse",
-        "broker-restart",
-        "crash",
-        "leader-move",
-        "coordinator-move",
-        "join",
-        "evict",
-        "leave",
-        "kill",
-        "silence",
-    ];
+pub enum Mode {
+    /// It retries without end, or sets them aside.
+    Pipeline,
+    /// It gives them up after few failures and writes them to a failure topic: a third of the seeds.
+    LowLatency,
+    /// It gives them up at once: a ninth of the seeds.
+    BestEffort,
 }
 
 /// The plan of one run.
@@ -197,29 +61,21 @@ pub struct Plan {
     pub work: Duration,
     /// Share of handler calls that fail, in percent.
     pub failing: u64,
-    /// Members give a record up after few failures and write it to a failure topic: a third of the seeds. In the others
-    /// they retry without end.
-    pub gives_up: bool,
+    /// How most members deal with failures; see [`Plan::mode_of`].
+    pub mode: Mode,
+    /// Every second member is low-latency, as while an operator changes the mode: it finds what others have set aside.
+    pub mixed: bool,
+    /// Pipeline members have a store, and set aside what fails.
+    pub defers: bool,
     /// Members have a store, and handlers schedule timers.
     pub timers: bool,
+    /// Share of handler calls that hang, panic or ignore that they are cancelled, in a thousand.
+    pub unruly: u64,
+    /// Handlers of one member that run at once.
+    pub permits: u32,
     /// Members speak the consumer protocol (KIP-848): two fifths of the seeds. In the others they are classic ones.
     pub consumer: bool,
 }
-
-/// Requests that carry work, with the retriable errors a broker answers to them.
-const TARGETS: [(ApiKey, &[i16]); 11] = [
-    (ApiKey::PRODUCE, &[6, 7, 19]),
-    (ApiKey::FETCH, &[6, 9, 74, 76]),
-    (ApiKey::METADATA, &[]),
-    (ApiKey::LIST_OFFSETS, &[6, 9]),
-    (ApiKey::FIND_COORDINATOR, &[14, 15]),
-    (ApiKey::JOIN_GROUP, &[14, 15, 16]),
-    (ApiKey::SYNC_GROUP, &[14, 16, 27]),
-    (ApiKey::HEARTBEAT, &[14, 16, 27]),
-    (ApiKey::OFFSET_COMMIT, &[7, 14, 15, 16]),
-    (ApiKey::OFFSET_FETCH, &[14, 15, 16]),
-    (ApiKey::INIT_PRODUCER_ID, &[14, 15, 51]),
-];
 
 impl Plan {
     /// The plan of a seed.
@@ -239,7 +95,15 @@ impl Plan {
             let at = STORM.mul_f64(rng.unit());
             plan.faults.push((at, draw_more(&rng, plan.brokers)));
         }
+        let rng = Rng::seeded(seed ^ 0x0DD);
+        for _ in 0..1 + rng.below(3) {
+            let at = STORM.mul_f64(rng.unit());
+            let fault = draw_odd(&rng, plan.brokers);
+            plan.faults.push((at, if plan.consumer { fault.of_the_consumer_protocol() } else { fault }));
+        }
         plan.faults.sort_by_key(|(at, _)| *at);
+        plan.unruly = 10 * rng.below(3);
+        plan.permits = if rng.below(4) == 0 { 3 } else { 32 };
         plan
     }
 
@@ -260,35 +124,45 @@ impl Plan {
     /// The world of a seed, in which nothing happens.
     fn calm(seed: u64) -> Plan {
         let rng = Rng::seeded(seed ^ 0x5EED);
-        let gives_up = seed % 3 == 2;
+        let mode = match seed % 9 {
+            2 | 5 | 8 => Mode::LowLatency,
+            4 => Mode::BestEffort,
+            _ => Mode::Pipeline,
+        };
+        let is_pipeline = mode == Mode::Pipeline;
         Plan {
             seed,
             brokers: 1 + i32::try_from(rng.below(3)).unwrap_or(0),
             members: 2 + rng.below(2),
             faults: Vec::new(),
             work: Duration::from_millis(5 + rng.below(200)),
-            failing: if gives_up { 4 * rng.below(6) } else { rng.below(6) },
-            gives_up,
+            failing: if is_pipeline { rng.below(6) } else { 4 * rng.below(6) },
+            mode,
+            mixed: false,
+            // Every second pipeline retries in place.
+            defers: is_pipeline && seed.is_multiple_of(2),
             timers: false,
+            unruly: 0,
+            permits: 32,
             consumer: seed % 5 >= 3,
         }
+    }
+
+    /// How a member deals with failures. Members are numbered from 1 in the order in which they start.
+    #[must_use]
+    pub fn mode_of(&self, member: u64) -> Mode {
+        if self.mixed && member.is_multiple_of(2) { Mode::LowLatency } else { self.mode }
     }
 
     /// The plan of a seed, with timers and a store that fails, too.
     #[must_use]
     pub fn with_timers(seed: u64) -> Plan {
-        let mut plan = Plan { timers: true, gives_up: false, ..Plan::of(seed) };
+        let mut plan = Plan { timers: true, ..Plan::of(seed) };
+        plan.mixed = plan.defers && seed % 10 == 6;
         let rng = Rng::seeded(seed ^ 0x5708E);
         for _ in 0..2 + rng.below(3) {
-            let how = match rng.below(4) {
-                0 => StoreFault::Fail,
-                1 => StoreFault::Delay,
-                2 => StoreFault::DelayAnswer,
-                _ => StoreFault::LoseAnswer,
-            };
             let at = STORM.mul_f64(rng.unit());
-            let lasts = Duration::from_millis(100 + rng.below(5_000));
-            plan.faults.push((at, Fault::Store { how, lasts }));
+            plan.faults.push((at, draw_store(&rng)));
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
@@ -297,60 +171,29 @@ impl Plan {
     /// [`quiet`](Plan::quiet), with timers.
     #[must_use]
     pub fn quiet_with_timers(seed: u64) -> Plan {
-        Plan { timers: true, gives_up: false, ..Plan::quiet(seed) }
-    }
-}
-
-fn draw(rng: &Rng, brokers: i32) -> Fault {
-    let broker = || 1 + i32::try_from(rng.below(u64::try_from(brokers).unwrap_or(1))).unwrap_or(0);
-    let pick = rng.below(TARGETS.len() as u64);
-    let (api, codes) =
-        TARGETS.get(usize::try_from(pick).unwrap_or(0)).copied().unwrap_or((ApiKey::FETCH, &[]));
-    let code = codes.get(usize::try_from(rng.below(codes.len() as u64)).unwrap_or(0)).copied();
-    let short = Duration::from_millis(1 + rng.below(4_000));
-    match rng.below(12) {
-        0 => Fault::CutBefore(api),
-        1 => Fault::CutAfter(api),
-        2 => Fault::Delay(api, short),
-        3 => Fault::DelayAnswer(api, short),
-        4 => code.map_or(Fault::CutAfter(api), |code| Fault::Refuse(api, code)),
-        5 => Fault::BrokerRestart { broker: broker(), away: short },
-        6 => Fault::LeaderMove { partition: i32::try_from(rng.below(6)).unwrap_or(0), to: broker() },
-        7 => Fault::CoordinatorMove { to: broker() },
-        8 => Fault::Join,
-        9 => Fault::Leave,
-        10 => Fault::Kill { back: short },
-        _ => Fault::Silence { lasts: Duration::from_secs(1 + rng.below(20)) },
-    }
-}
-
-fn draw_more(rng: &Rng, brokers: i32) -> Fault {
-    let broker = 1 + i32::try_from(rng.below(u64::try_from(brokers).unwrap_or(1))).unwrap_or(0);
-    match rng.below(3) {
-        0 => Fault::Evict,
-        _ => {
-            let short = |most| Duration::from_millis(1 + rng.below(most));
-            Fault::Crash { broker, mute: short(3_000), away: short(4_000) }
-        }
+        Plan { timers: true, ..Plan::quiet(seed) }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = if self.consumer { "consumer-protocol" } else { "classic" };
         writeln!(
             f,
-            "seed {}: {} brokers, {} {} members, handlers up to {:?}, {} % failing, {}",
+            "seed {}: {} brokers, {} {protocol} members, {:?}{}{}{}",
             self.seed,
             self.brokers,
             self.members,
-            if self.consumer { "consumer-protocol" } else { "classic" },
-            self.work,
-            self.failing,
-            if self.gives_up { "given up after few failures" } else { "retried without end" }
+            self.mode,
+            if self.mixed { " mixed with LowLatency" } else { "" },
+            if self.defers { ", setting aside" } else { "" },
+            if self.timers { ", with timers" } else { "" },
         )?;
-        if self.timers {
-            writeln!(f, "  with timers")?;
-        }
+        writeln!(
+            f,
+            "  handlers up to {:?}, {} at once, {} % failing, {} ‰ unruly",
+            self.work, self.permits, self.failing, self.unruly
+        )?;
         for (at, fault) in &self.faults {
             writeln!(f, "  {at:>12.3?} {fault:?}")?;
         }
