@@ -6,16 +6,27 @@
 #[allow(dead_code, reason = "each program uses its part")]
 mod args;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use prosody_runtime::{Client, Context, Handler, HandlerError, Message};
+use prosody_runtime::{Client, Context, Handler, HandlerError, Message, Timer};
+
+const LONG: Duration = Duration::from_secs(3_600);
 
 struct TakesItsTime;
 
 impl Handler for TakesItsTime {
-    async fn on_message(&self, _: Context, message: Message) -> Result<(), HandlerError> {
-        tokio::time::sleep(Duration::from_secs(if message.key().starts_with("slow") { 3_600 } else { 0 }))
-            .await;
+    async fn on_message(&self, context: Context, message: Message) -> Result<(), HandlerError> {
+        match message.key() {
+            "fails" => return Err(HandlerError::transient("it is set aside")),
+            "schedules" => context.schedule(SystemTime::now()).await?,
+            key if key.starts_with("slow") => tokio::time::sleep(LONG).await,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn on_timer(&self, _: Context, _: Timer) -> Result<(), HandlerError> {
+        tokio::time::sleep(LONG).await;
         Ok(())
     }
 }
@@ -34,6 +45,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     client.subscribe(TakesItsTime).await?;
     for number in 0..200 {
         client.send("orders", &format!("key-{number}"), b"{}").await?;
+    }
+    for key in ["fails", "schedules"] {
+        client.send("orders", key, b"{}").await?;
     }
     // What a page must not take for markup.
     client.send("orders", "slow <img src=x onerror=document.title='broken'>", b"{}").await?;

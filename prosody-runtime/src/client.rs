@@ -561,9 +561,7 @@ impl ClientBuilder {
         let tcp = self.transport.as_ref().map_or_else(tcp, |(connector, _)| Arc::clone(connector));
         let (wire, doors, mock) = connect(&config, self.transport)?;
         let store = self.store.or_else(|| mock.as_ref().and_then(|mock| mock.store(&doors.clock)));
-        let rng = doors.rng.fork();
-        let dedup =
-            Dedup::new(config.idempotence_cache, config.idempotence_ttl, &config.idempotence_version, &rng);
+        let dedup = Dedup::new(config.idempotence_cache, config.idempotence_ttl);
         let counters = Arc::default();
         let telemetry = config.telemetry.clone().map(|topic| {
             if let Some(mock) = &mock {

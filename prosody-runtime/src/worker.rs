@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prosody_base::{Lane, Spawner};
 
 use crate::context::Attempt;
-use crate::durable::settle::{self, Effects};
+use crate::durable::settle::{self, Effects, Ended};
 use crate::handler::Handler;
 use crate::hosted::Worker;
 use crate::partition::keys::Keyed;
@@ -51,7 +51,7 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
         attempt = Attempt::renew(attempt, grant.at + pipeline.timeout);
         let (position, since) = (admitted.event.position(), grant.at);
         seat.sit(Running { partition: partition.id(), slot, position, since, attempt: Arc::clone(&attempt) });
-        let Fate { verdict, failure } =
+        let Fate { verdict, failure, event } =
             process(&pipeline, &*handler, &partition, &admitted, &attempt, &gate).await;
         seat.rise();
         // Nothing of it counts unless it ended well, and its handles are dead from here on.
@@ -70,16 +70,18 @@ async fn work<H: Handler>(gate: Arc<Gate>, seat: Arc<Seat>, pipeline: Arc<Pipeli
             (Verdict::Done, _) => {
                 let told = asked.is_some() && pipeline.telemetry.is_some();
                 let effects = Effects::Succeeded(asked, if told { attempt.place.here() } else { None });
-                settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
+                let ended = Ended { effects, event };
+                settle::end(&gate, partition, admitted, ended, &mut scratch, &mut ran).await;
             }
             (Verdict::GiveUp, _) => {
-                settle::end(&gate, partition, admitted, Effects::Failed, &mut scratch, &mut ran).await;
+                let ended = Ended { effects: Effects::Failed, event };
+                settle::end(&gate, partition, admitted, ended, &mut scratch, &mut ran).await;
             }
             (Verdict::Defer, _) => {
                 let tried = admitted.event.deferred().map_or(0, |tried| tried.saturating_add(1));
                 let effects = Effects::Deferred(pipeline.deferral.wait(tried, pipeline.rng.unit()));
                 pipeline.counters.deferred.one();
-                settle::end(&gate, partition, admitted, effects, &mut scratch, &mut ran).await;
+                settle::end(&gate, partition, admitted, effects.into(), &mut scratch, &mut ran).await;
             }
             (Verdict::Route, Some(topic)) => {
                 let failed = (failure, attempt.place.here());

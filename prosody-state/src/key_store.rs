@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::event_id::EventId;
 use crate::key_batch::KeyBatch;
 use crate::key_image::{DeferredMessage, KeyImage, Writer};
 use crate::segment::{SegmentFacts, SegmentId, SegmentRow};
@@ -15,10 +16,6 @@ pub const MAX_KEY_BYTES: usize = 32 * 1_024;
 
 /// What a statement gives, later.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
-
-/// Names an event for deduplication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventId(pub u128);
 
 /// What became of a conditional batch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `segment.rs` | whose records are these? |
+//! | `event_id.rs` | which messages are the same event? |
 //! | `time.rs` | when is a timer due? |
 //! | `key_image.rs` | what does a store know of a key, and what does a batch make of it? |
 //! | `key_batch.rs` | what does one event change? |
@@ -20,6 +21,7 @@
 //! | `suite/` | what must every store be proven to do? |
 
 mod error;
+mod event_id;
 mod faulty;
 mod key_batch;
 mod key_image;
@@ -33,12 +35,13 @@ pub mod suite;
 mod time;
 
 pub use error::{Category, StoreError};
+pub use event_id::{EventId, EventScope};
 pub use faulty::{Fault, Faulty, Hook, Statement};
 pub use key_batch::{DeleteTimer, KeyBatch, PutTimer};
 pub use key_image::{
     DeferredMessage, DeferredTimer, KeyImage, Last, Queue, TimerFacts, TimerId, TimerKind, Writer,
 };
-pub use key_store::{Committed, EventId, KeyStore, MAX_KEY_BYTES, Resolution, StoreFuture, resolve};
+pub use key_store::{Committed, KeyStore, MAX_KEY_BYTES, Resolution, StoreFuture, resolve};
 pub use memory::MemoryStore;
 pub use overlay::{Firing, MAX_TIMERS, Overlay};
 pub use segment::{SegmentFacts, SegmentId, SegmentRow};

@@ -8,9 +8,10 @@ use std::time::Duration;
 use prosody_base::{Clock, Instant, sabotaged};
 
 use crate::error::{Category, StoreError};
+use crate::event_id::EventId;
 use crate::key_batch::KeyBatch;
 use crate::key_image::{DeferredMessage, KeyImage, Writer};
-use crate::key_store::{Committed, EventId, KeyStore, MAX_KEY_BYTES, StoreFuture};
+use crate::key_store::{Committed, KeyStore, MAX_KEY_BYTES, StoreFuture};
 use crate::segment::{SegmentFacts, SegmentId, SegmentRow};
 use crate::slab::{SlabPosition, SlabRow};
 

@@ -16,10 +16,12 @@ const PAGE_TIME: &str = "--virtual-time-budget=6000";
 const SHOWN: &[(&str, &str)] = &[
     ("the state of the whole", "id=\"state\" class=\"bad\">stalled</span>"),
     ("the client", "<h2>Client 1, group page-group</h2>"),
-    ("finished messages", "<b>200</b><span>messages ok</span>"),
+    ("finished messages", "<b>201</b><span>messages ok</span>"),
     ("a partition", "<td>orders[0]</td>"),
     ("the stalled one", ">stalled</td>"),
     ("a key, as text", "slow &lt;img src=x onerror=document.title='broken'&gt;"),
+    ("a deferred key and its age", "<td>1, oldest "),
+    ("a due timer and for how long", "<td>1, overdue "),
     ("that it is fresh", "every second."),
 ];
 const HIDDEN: &[(&str, &str)] = &[("markup made of a key", "<img"), ("a script that ran", "<title>broken")];

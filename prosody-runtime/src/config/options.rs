@@ -65,6 +65,7 @@ pub struct Options {
     pub telemetry_enabled: Option<bool>,
     pub telemetry_topic: Option<String>,
     pub loader_cache_size: Option<u64>,
+    pub state_owned_cache_size: Option<u64>,
     pub loader_seek_timeout: Option<Duration>,
     pub message_spans: Option<SpanRelation>,
     pub timer_spans: Option<SpanRelation>,

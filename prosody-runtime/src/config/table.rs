@@ -546,7 +546,16 @@ pub const OPTIONS: &[OptionSpec] = &[
     missing("CassandraRack", "PROSODY_CASSANDRA_RACK", "none", "Preferred rack.", &[]),
     missing("CassandraRetention", "PROSODY_CASSANDRA_RETENTION", "1y", "How long state is kept.", &[]),
     missing("CassandraReplication", "PROSODY_CASSANDRA_REPLICATION", "none", "Replication of state.", &[]),
-    missing("StateOwnedCacheSize", "PROSODY_STATE_OWNED_CACHE_SIZE", "64MiB", "Cache of owned state.", &[]),
+    OptionSpec {
+        name: "StateOwnedCacheSize",
+        variable: "PROSODY_STATE_OWNED_CACHE_SIZE",
+        default: "64MiB",
+        rule: "bytes, ≥ 0",
+        doc: "Memory for what the store has of keys (timers, deferred events), over all partitions of a client, so that it \
+              need not be read again.",
+        support: Support::Full,
+        field: Field::Size(|o| &mut o.state_owned_cache_size),
+    },
     missing("StateReadCacheSize", "PROSODY_STATE_READ_CACHE_SIZE", "1MiB", "Cache of published state.", &[]),
     missing("StateReadCache", "PROSODY_STATE_READ_CACHE_TTL", "5s", "Age of cached published state.", &[]),
     OptionSpec {

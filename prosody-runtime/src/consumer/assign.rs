@@ -65,7 +65,7 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
             let (start, offsets) = begin(inner.wire.topic_id(&tp.topic), &assigned);
             let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64());
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            let durable = durable::acquire(&inner, &tp).await;
+            let durable = durable::acquire(&inner, &tp, id).await;
             let partition = Partition::new(id, tp.clone(), window, inner.shared.clone(), durable.clone());
             if !inner.assignments.start(&tp, epoch, &partition) {
                 return;

@@ -15,12 +15,10 @@ use crate::pipeline::retry::Backoff;
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
 /// Longest wait for the number of a topic's partitions.
 const LOOK_UP: Duration = Duration::from_secs(10);
-/// Bytes of key records in memory, for each partition.
-const CACHE: usize = 16 * 1_024 * 1_024;
 
-/// Acquires the segment of an assigned partition, however often that takes; dropped when the partition is taken away.
+/// `number` is that of the assignment. Acquires the segment of an assigned partition, however often that takes; dropped when the partition is taken away.
 /// `None` without a store.
-pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition) -> Option<Arc<Durable>> {
+pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition, number: u64) -> Option<Arc<Durable>> {
     let store = inner.store.clone()?;
     let (clock, config) = (&inner.doors.clock, &inner.config);
     let cluster = inner.wire.cluster_id().unwrap_or_default();
@@ -68,7 +66,8 @@ pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition) -> Option<A
         max_uncommitted: config.max_uncommitted,
         idempotence_version: config.idempotence_version.clone(),
         idempotence_ttl: config.idempotence_ttl,
-        cache: CACHE,
+        number,
+        images: Arc::clone(&inner.images),
         loader: inner.loader.clone(),
         pipeline: Arc::clone(&inner.pipeline),
     };

@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::config::Checked;
+use crate::durable::images::Images;
 use crate::error::{Error, ErrorKind};
 use crate::insight::Counters;
 use crate::insight::beats::{BEAT, Beats, Loop};
@@ -89,6 +90,8 @@ struct Inner {
     beats: Arc<Beats>,
     number: u64,
     loader: Loader,
+    /// Key records in memory, of all partitions.
+    images: Arc<Mutex<Images>>,
     store: Option<Arc<dyn KeyStore>>,
 }
 
@@ -122,7 +125,14 @@ impl Inner {
     fn load(&self) -> Load {
         let shared = &self.shared;
         let (running, permits, ready) = shared.gate.load();
-        Load { running, permits, ready, retries: shared.retries.len(), assigned: self.assignments.count() }
+        Load {
+            running,
+            permits,
+            ready,
+            retries: shared.retries.len(),
+            assigned: self.assignments.count(),
+            owned_cache: self.images.lock().unwrap_or_else(PoisonError::into_inner).bytes(),
+        }
     }
 
     /// What our partitions look like now, those that are read.

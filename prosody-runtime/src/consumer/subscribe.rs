@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use prosody_base::{Instant, Lane, watch};
+use prosody_state::EventScope;
 use prosody_wire::fetch::{FetchConfig, Fetcher};
 use prosody_wire::group::{Group, GroupConfig};
 use prosody_wire::produce::Producer;
@@ -17,6 +18,7 @@ use super::assign::Assignments;
 use super::commit::Commits;
 use super::{Inner, Lasting, Subscription, run};
 use crate::config::Mode;
+use crate::durable::images::Images;
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::insight::beats::Beats;
@@ -67,6 +69,11 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
     let pipeline = Arc::new(Pipeline {
         filter: Filter { group_id: Arc::clone(&group_id), allowed_events: config.allowed_events.clone() },
         dedup: Arc::clone(&lasting.dedup),
+        events: EventScope::new(
+            &config.idempotence_version,
+            &lasting.wire.cluster_id().unwrap_or_default(),
+            &group_id,
+        ),
         steps: Steps::of(
             config.mode,
             config.max_retries,
@@ -110,6 +117,9 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
         beats: Arc::new(Beats::new(doors.clock.now())),
         number: lasting.number,
         loader: loader(lasting),
+        images: Arc::new(Mutex::new(Images::new(
+            usize::try_from(config.state_owned_cache).unwrap_or(usize::MAX),
+        ))),
         store: lasting.store.clone(),
         doors,
     });

@@ -13,9 +13,12 @@ use prosody_state::{
 use tracing::warn;
 
 use super::Durable;
+use super::head::{HEAD, Head};
+use super::images::Kept;
 use super::settle::{Effects, Plan};
 use crate::loader::{Found, Loaded};
 use crate::partition::event::{Entry, Event, Retry, What};
+use crate::partition::keys::hash;
 use crate::partition::record::Record;
 use crate::partition::runtime::Partition;
 use crate::timers::TimerEnd;
@@ -44,18 +47,19 @@ pub(super) fn brings_back(event: &Event, image: &KeyImage) -> bool {
 }
 
 impl Durable {
-    /// Puts the first of the queue in the place of the timer that brings it back, when it does.
+    /// Puts the first of the queue in the place of the timer that [`brings_back`] it.
     pub(super) async fn bring_back(&self, key: &Bytes, image: &KeyImage, event: &mut Event) {
-        if !brings_back(event, image) {
-            return;
-        }
         let What::Timer(due) = &event.what else { return };
         let found = match due.id.kind {
             TimerKind::DeferredMessage => self.first_message(key, image).await,
-            TimerKind::DeferredTimer | TimerKind::Application => image
-                .deferred_timers
-                .first_key_value()
-                .map(|(number, timer)| (*number, Entry::Timer(timer.time))),
+            TimerKind::DeferredTimer | TimerKind::Application => {
+                let first = image.deferred_timers.first_key_value();
+                first.map(|(number, timer)| {
+                    let first = (TimerKind::DeferredTimer, timer.time.unix_millis());
+                    self.waiting().update(hash(self.key_seed, key), image, Some(first));
+                    (*number, Entry::Timer(timer.time))
+                })
+            }
         };
         // A queue that is empty although the record counts entries was emptied by another owner: the batch will say so.
         let Some((number, entry)) = found else { return };
@@ -64,20 +68,41 @@ impl Durable {
     }
 
     async fn first_message(&self, key: &Bytes, image: &KeyImage) -> Option<(u64, Entry)> {
+        let known = self.images().get(self.number, key).and_then(|kept| kept.head.first());
+        let (number, message) = match known {
+            Some(first) => first,
+            None => self.read_head(key, image).await?,
+        };
+        if self.void().remove(&(key.clone(), number)) && !sabotaged("defer-void") {
+            return Some((number, Entry::Void(message.offset)));
+        }
+        let entry = self.read_again(key, message).await;
+        if let Entry::Message(record) = &entry {
+            let first = (TimerKind::DeferredMessage, record.timestamp);
+            self.waiting().update(hash(self.key_seed, key), image, Some(first));
+        }
+        Some((number, entry))
+    }
+
+    /// The first of the queue; those behind it are kept, too.
+    async fn read_head(&self, key: &Bytes, image: &KeyImage) -> Option<(u64, DeferredMessage)> {
         let mut tries = 0;
-        let (number, message) = loop {
-            let reading = self.store.deferred_messages(self.segment, key, image.messages.head, 1);
+        let entries = loop {
+            let reading = self.store.deferred_messages(self.segment, key, image.messages.head, HEAD);
             match self.answered(reading).await {
-                Ok(entries) => break entries.into_iter().next()?,
+                Ok(entries) => break entries,
                 Err(why) => {
                     self.wait_out("reading the deferred messages of a key", key, &mut tries, &why).await
                 }
             }
         };
-        if self.void().remove(&(key.clone(), number)) && !sabotaged("defer-void") {
-            return Some((number, Entry::Void(message.offset)));
+        let head = Head::read(entries, &image.messages);
+        let first = head.first();
+        let mut images = self.images();
+        if let Some(kept) = images.take(self.number, key).filter(|kept| kept.image.version == image.version) {
+            images.insert(self.number, Bytes::copy_from_slice(key), Kept { head, ..kept });
         }
-        Some((number, self.read_again(key, message).await))
+        first
     }
 
     /// Somebody else wrote a key's record, of which we knew the deferred messages up to `known`. What it set aside and this
@@ -133,27 +158,30 @@ impl Durable {
 
     /// What sets a message or a timer aside that is not deferred yet.
     pub(super) fn plan_defer(&self, event: &Event, image: &Arc<KeyImage>, wait: Duration) -> Option<Plan> {
-        let (mut batch, kind, timer) = match &event.what {
+        let (mut batch, kind, timer, came) = match &event.what {
             What::Message(_, record) => {
                 let (leader_epoch, offset) = (record.leader_epoch, record.offset);
                 let entry = DeferredMessage { leader_epoch, offset, writer: self.writer };
                 self.loader.keep(&self.place, Found { record: Arc::new(record.kept()), leader_epoch });
                 let last = Some(self.last(record));
                 let batch = KeyBatch { append_messages: vec![entry], last, ..KeyBatch::default() };
-                (batch, TimerKind::DeferredMessage, None)
+                (batch, TimerKind::DeferredMessage, None, record.timestamp)
             }
             What::Timer(due) => {
                 let trace = image.timers.get(&due.id).map(|facts| facts.trace.clone()).unwrap_or_default();
                 let mut batch = Overlay::new(Arc::clone(image), Some(Firing::Pending(due.id))).discard();
                 batch.append_timers.push(DeferredTimer { time: due.id.time, trace });
-                (batch, TimerKind::DeferredTimer, Some((due.clone(), TimerEnd::Fired)))
+                let ended = Some((due.clone(), TimerEnd::Fired));
+                (batch, TimerKind::DeferredTimer, ended, due.id.time.unix_millis())
             }
             What::Retry(_) => return None,
         };
-        if queue_of(image, kind).count == 0 {
+        let is_first = queue_of(image, kind).count == 0;
+        if is_first {
             self.arm(&mut batch, kind, wait, 0);
         }
-        Some(Plan { batch, timer, failed: false, goes_on: false })
+        let first = is_first.then_some((kind, came));
+        Some(Plan { batch, timer, failed: false, first, goes_on: false })
     }
 
     /// What the end of a deferred event changes. `None`: its timer is there no more.
@@ -165,7 +193,7 @@ impl Durable {
             Effects::Deferred(wait) => {
                 let mut batch = KeyBatch { delete_timers: vec![deleted], ..KeyBatch::default() };
                 self.arm(&mut batch, kind, wait, retry.retries.saturating_add(1));
-                return Some(Plan { batch, timer: ended(), failed: false, goes_on: false });
+                return Some(Plan { batch, timer: ended(), failed: false, first: None, goes_on: false });
             }
             Effects::Succeeded(Some(overlay), _) => overlay.into_batch(|| self.doors.rng.next_u64()),
             Effects::Succeeded(None, _) | Effects::Failed => KeyBatch::default(),
@@ -189,7 +217,7 @@ impl Durable {
             batch.delete_timers.push(deleted);
         }
         let timer = if goes_on { None } else { ended() };
-        Some(Plan { batch, timer, failed: false, goes_on })
+        Some(Plan { batch, timer, failed: false, first: None, goes_on })
     }
 
     /// A timer for the first of a queue.

@@ -13,14 +13,18 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `images.rs` | which keys' records are in memory? |
+//! | `head.rs` | which deferred messages of a key come first? |
+//! | `waiting.rs` | which keys have deferred events, and since when? |
 //! | `load.rs` | how does an event get the record of its key before it starts? |
 //! | `deferred.rs` | how is an event set aside, and how does it come back? |
 //! | `settle.rs` | how do the effects of an event become durable? |
 
 pub(crate) mod deferred;
-mod images;
+mod head;
+pub(crate) mod images;
 pub(crate) mod load;
 pub(crate) mod settle;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -33,25 +37,38 @@ use bytes::Bytes;
 use prosody_base::{Doors, sabotaged};
 use prosody_state::{
     Category, KeyImage, KeyStore, Last, MAX_KEY_BYTES, SegmentId, SegmentRow, StoreError, StoreFuture, Time,
-    Writer,
+    TimerKind, Writer,
 };
 use prosody_wire::{TopicId, TopicPartition};
 use tracing::{error, warn};
 
 use crate::insight::Counters;
 use crate::loader::{Loader, Place};
+use crate::partition::keys::hash;
 use crate::partition::record::Record;
 use crate::pipeline::Pipeline;
 use crate::pipeline::retry::Backoff;
 use crate::timers::{Timers, TimersConfig, TimersHealth};
 
-use images::Images;
+use images::{Images, Kept};
+use waiting::Waiting;
 
 /// Waits between attempts at a statement the store refused.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(10) };
 
 /// Longest wait for the answer to a statement.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How it goes with timers, deferred events and the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    pub(crate) timers: TimersHealth,
+    /// For how long the first of the due timers has been due.
+    pub(crate) overdue: Option<Duration>,
+    pub(crate) deferred_keys: usize,
+    /// How old the oldest of the first deferred events of each key is.
+    pub(crate) oldest_deferred: Option<Duration>,
+}
 
 /// Resolves once the group has said, asked after the call, that the partition is still ours.
 pub(crate) type Confirm = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -65,8 +82,10 @@ pub(crate) struct Owned {
     pub(crate) max_uncommitted: usize,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
-    /// Bytes of images in memory.
-    pub(crate) cache: usize,
+    /// The number of the assignment.
+    pub(crate) number: u64,
+    /// Records in memory, of all partitions.
+    pub(crate) images: Arc<Mutex<Images>>,
     /// Reads what was set aside.
     pub(crate) loader: Loader,
     pub(crate) pipeline: Arc<Pipeline>,
@@ -86,7 +105,11 @@ pub(crate) struct Durable {
     trust: Duration,
     /// Keys may have records. As long as none has, none is looked for.
     marked: AtomicBool,
-    images: Mutex<Images>,
+    number: u64,
+    images: Arc<Mutex<Images>>,
+    waiting: Mutex<Waiting>,
+    /// Makes the hashes of keys differ from those of other processes.
+    key_seed: u64,
     /// Deferred messages that are not to be processed, by key and number.
     void: Mutex<BTreeSet<(Bytes, u64)>>,
     /// Why a statement that is tried again failed; for people.
@@ -108,6 +131,7 @@ impl Durable {
         owned: Owned,
         confirm: Confirm,
     ) -> Arc<Durable> {
+        let key_seed = doors.rng.next_u64();
         let writer = Writer(u128::from(doors.rng.next_u64()) << 64 | u128::from(doors.rng.next_u64()));
         let Owned { segment, row, topic, max_uncommitted, .. } = owned;
         let marked = AtomicBool::new(row.marked);
@@ -126,7 +150,10 @@ impl Durable {
             idempotence: fnv(owned.idempotence_version.as_bytes()),
             trust: owned.idempotence_ttl,
             marked,
-            images: Mutex::new(Images::new(owned.cache)),
+            number: owned.number,
+            images: owned.images,
+            waiting: Mutex::default(),
+            key_seed,
             void: Mutex::default(),
             trouble: Mutex::default(),
             nothing: Arc::default(),
@@ -142,10 +169,14 @@ impl Durable {
     }
 
     /// How it goes with timers and store.
-    pub(crate) fn health(&self) -> TimersHealth {
-        let mut health = self.timers.health();
-        health.store_error = health.store_error.or_else(|| self.trouble().clone());
-        health
+    pub(crate) fn health(&self) -> Health {
+        let mut timers = self.timers.health();
+        timers.store_error = timers.store_error.or_else(|| self.trouble().clone());
+        let now = self.doors.clock.unix_millis();
+        let since = |then: i64| Duration::from_millis(u64::try_from(now.saturating_sub(then)).unwrap_or(0));
+        let (deferred_keys, oldest) = self.waiting().sum();
+        let overdue = timers.oldest_due.map(|time| since(time.unix_millis()));
+        Health { timers, overdue, deferred_keys, oldest_deferred: oldest.map(since) }
     }
 
     /// The record of a key, unless the store has to be asked.
@@ -154,7 +185,7 @@ impl Durable {
         if !self.marked.load(Ordering::Acquire) || key.len() > MAX_KEY_BYTES || sabotaged("root-known") {
             return Some(Arc::clone(&self.nothing));
         }
-        self.images().get(key)
+        self.images().get(self.number, key).map(|kept| Arc::clone(&kept.image))
     }
 
     /// Whether the key's record says that a message is done. What the record says wins over what the group committed:
@@ -174,8 +205,10 @@ impl Durable {
         }
     }
 
-    fn keep(&self, key: &Bytes, image: &Arc<KeyImage>) {
-        self.images().insert(Bytes::copy_from_slice(key), Arc::clone(image));
+    /// Keeps what is known of a key now. `first` as in [`Waiting::update`].
+    fn keep(&self, key: &Bytes, kept: Kept, first: Option<(TimerKind, i64)>) {
+        self.waiting().update(hash(self.key_seed, key), &kept.image, first);
+        self.images().insert(self.number, Bytes::copy_from_slice(key), kept);
     }
 
     /// The answer to a statement; none in time is an error, too.
@@ -227,6 +260,10 @@ impl Durable {
         self.void.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn images(&self) -> MutexGuard<'_, Images> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,6 +272,12 @@ impl Durable {
 /// What it means when a store says nothing for [`STATEMENT_TIMEOUT`].
 pub(crate) fn unanswered() -> StoreError {
     StoreError::timed_out(format!("no answer within {} s", STATEMENT_TIMEOUT.as_secs()))
+}
+
+impl Drop for Durable {
+    fn drop(&mut self) {
+        self.images().forget(self.number);
+    }
 }
 
 /// FNV-1a. Stored with every record, so it never changes.

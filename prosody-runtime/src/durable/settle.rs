@@ -11,11 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use prosody_base::{Lane, sabotaged};
 use prosody_state::{
-    Committed, Firing, KeyBatch, KeyImage, Overlay, Resolution, Time, TimerId, TimerKind, resolve,
+    Committed, EventId, Firing, KeyBatch, KeyImage, Overlay, Resolution, Time, TimerId, TimerKind, resolve,
 };
 use tracing::warn;
 
 use super::Durable;
+use super::head::Head;
+use super::images::Kept;
 use crate::partition::event::{Event, What};
 use crate::partition::keys::Keyed;
 use crate::partition::runtime::Partition;
@@ -38,11 +40,27 @@ pub(crate) enum Effects {
     Deferred(Duration),
 }
 
+/// An event that is done.
+pub(crate) struct Ended {
+    pub(crate) effects: Effects,
+    /// What is remembered once the effects are there, so that it does not run again.
+    pub(crate) event: Option<EventId>,
+}
+
+impl From<Effects> for Ended {
+    /// Nothing is remembered.
+    fn from(effects: Effects) -> Ended {
+        Ended { effects, event: None }
+    }
+}
+
 /// What is left to write of an event that is done.
 pub(super) struct Plan {
     pub(super) batch: KeyBatch,
     pub(super) timer: Option<(Box<DueTimer>, TimerEnd)>,
     pub(super) failed: bool,
+    /// The first of a queue of deferred events from now on, when it is known: of which queue, and when it came.
+    pub(super) first: Option<(TimerKind, i64)>,
     /// The next of a queue of deferred events follows.
     pub(super) goes_on: bool,
 }
@@ -52,8 +70,8 @@ enum Settled {
     Done,
     /// The timer that brought it back brings the next one.
     GoesOn,
-    /// Somebody else wrote the key's record: it has to run again, on this image.
-    Again(Arc<KeyImage>),
+    /// Somebody else wrote the key's record: it has to run again, on what is there now.
+    Again,
     Unfinished,
 }
 
@@ -63,7 +81,7 @@ pub(crate) async fn end(
     gate: &Arc<Gate>,
     partition: Arc<Partition>,
     mut one: Admitted,
-    effects: Effects,
+    Ended { effects, event }: Ended,
     scratch: &mut Vec<Admitted>,
     ran: &mut Option<Ran>,
 ) {
@@ -72,13 +90,15 @@ pub(crate) async fn end(
     };
     let image = one.root.take().unwrap_or_else(|| Arc::clone(&durable.nothing));
     let here = if let Effects::Succeeded(_, here) = &effects { here.clone() } else { None };
-    let Some(plan) = durable.plan(&partition, &one.event, &image, effects) else {
+    let plan = durable.plan(&partition, &one.event, &image, effects);
+    if plan.is_none() && event.is_none() {
         return partition.finish(one.slot, one.event.ticket(), Ending::Done, scratch, ran);
-    };
+    }
     let mut settling: Pin<Box<dyn Future<Output = Settled> + Send>> = {
         let (durable, partition, key) =
             (Arc::clone(durable), Arc::clone(&partition), Bytes::copy_from_slice(one.event.key()));
-        let changes = durable.changes(&one.event, &image, &plan.batch, here);
+        let told = plan.as_ref().map(|plan| durable.changes(&one.event, &image, &plan.batch, here));
+        let changes = told.unwrap_or_default();
         Box::pin(async move {
             let late = async {
                 partition.draining().await;
@@ -87,7 +107,7 @@ pub(crate) async fn end(
             };
             tokio::select! {
                 biased;
-                settled = settle(&durable, &partition, &key, image, plan) => {
+                settled = settle(&durable, &partition, &key, image, plan, event) => {
                     if matches!(settled, Settled::Done | Settled::GoesOn) {
                         durable.tell(&key, changes);
                     }
@@ -124,16 +144,12 @@ fn conclude(
     ran: &mut Option<Ran>,
 ) {
     let ending = match settled {
-        // The next of its queue; or the first again, if another owner wrote the record.
-        Settled::GoesOn | Settled::Again(_) if one.event.deferred().is_some() => {
-            one.event = one.event.without_entry();
+        // The next of its queue; or the same event again, if another owner wrote the record.
+        Settled::GoesOn | Settled::Again => {
+            (one.event, one.seen) = (one.event.without_entry(), None);
             return partition.resume(one);
         }
-        Settled::Again(image) => {
-            one.root = Some(image);
-            return partition.ready(one);
-        }
-        Settled::Done | Settled::GoesOn => Ending::Done,
+        Settled::Done => Ending::Done,
         Settled::Unfinished => Ending::Unfinished,
     };
     partition.finish(one.slot, one.event.ticket(), ending, scratch, ran);
@@ -143,12 +159,31 @@ async fn settle(
     durable: &Durable,
     partition: &Arc<Partition>,
     key: &Bytes,
+    image: Arc<KeyImage>,
+    plan: Option<Plan>,
+    event: Option<EventId>,
+) -> Settled {
+    let settled = match plan {
+        Some(plan) => write(durable, partition, key, image, plan).await,
+        None => Settled::Done,
+    };
+    // After the batch: remembered first, the event would be lost by a crash in between.
+    if let (Settled::Done | Settled::GoesOn, Some(event)) = (&settled, event) {
+        durable.remember(key, event).await;
+    }
+    settled
+}
+
+async fn write(
+    durable: &Durable,
+    partition: &Arc<Partition>,
+    key: &Bytes,
     mut image: Arc<KeyImage>,
     mut plan: Plan,
 ) -> Settled {
     loop {
         let known = image.messages.tail;
-        let found = match durable.commit(key, image, &mut plan.batch).await {
+        let found = match durable.commit(key, image, &mut plan.batch, plan.first).await {
             Ok(None) => {
                 if let Some((due, end)) = plan.timer {
                     durable.timers.ended(&due, end, |next| partition.fire(next));
@@ -169,7 +204,7 @@ async fn settle(
         (durable.confirm)().await;
         // What failed for good does not run again for the sake of its timer.
         let timer = plan.timer.as_ref().filter(|_| plan.failed);
-        let Some((due, _)) = timer else { return Settled::Again(found) };
+        let Some((due, _)) = timer else { return Settled::Again };
         match durable.plan_timer(partition, due.clone(), &found, Effects::Failed) {
             Some(again) => (image, plan) = (found, again),
             None => return Settled::Done,
@@ -239,7 +274,7 @@ impl Durable {
                     return None;
                 }
                 batch.last = Some(self.last(record));
-                Some(Plan { batch, timer: None, failed: false, goes_on: false })
+                Some(Plan { batch, timer: None, failed: false, first: None, goes_on: false })
             }
             (What::Message(..), _) => None,
             (What::Timer(due), effects) => self.plan_timer(partition, due.clone(), image, effects),
@@ -268,6 +303,7 @@ impl Durable {
                 batch: KeyBatch::default(),
                 timer: Some((due, TimerEnd::Void)),
                 failed: false,
+                first: None,
                 goes_on: false,
             });
         }
@@ -278,7 +314,16 @@ impl Durable {
             }
             Effects::Failed | Effects::Deferred(_) => fresh().discard(),
         };
-        Some(Plan { batch, timer: Some((due, TimerEnd::Fired)), failed, goes_on: false })
+        Some(Plan { batch, timer: Some((due, TimerEnd::Fired)), failed, first: None, goes_on: false })
+    }
+
+    /// Remembers an event whose effects are there, however often that takes.
+    async fn remember(&self, key: &Bytes, event: EventId) {
+        let mut tries = 0;
+        while let Err(why) = self.answered(self.store.remember(&[event], self.trust)).await {
+            self.wait_out("remembering an event", key, &mut tries, &why).await;
+        }
+        self.pipeline.dedup.remember(event, self.doors.clock.now());
     }
 
     /// Writes a batch over `image`, however often that takes. What another owner wrote, if one did.
@@ -287,6 +332,7 @@ impl Durable {
         key: &Bytes,
         image: Arc<KeyImage>,
         batch: &mut KeyBatch,
+        first: Option<(TimerKind, i64)>,
     ) -> Result<Option<Arc<KeyImage>>, Late> {
         if !batch.put_timers.is_empty() {
             self.timers.prepare(key, batch).await.map_err(|_| Late)?;
@@ -310,11 +356,15 @@ impl Durable {
             self.marked.store(true, Ordering::Release);
             self.timers.lost(key, batch, &found);
             let found = Arc::new(found);
-            self.keep(key, &found);
+            self.keep(key, Kept { image: Arc::clone(&found), head: Head::default() }, None);
             return Ok(Some(found));
         }
         self.timers.applied(key, batch);
-        self.images().change(key, image, |image| image.apply(batch, self.writer));
+        self.images().change(self.number, key, image, |Kept { image, head }| {
+            head.applied(&image.messages, batch);
+            Arc::make_mut(image).apply(batch, self.writer);
+            self.waiting().update(super::hash(self.key_seed, key), image, first);
+        });
         self.marked.store(true, Ordering::Release);
         Ok(None)
     }

@@ -1,5 +1,7 @@
 //! What do all metrics of one client say at this moment?
 
+use std::time::Duration;
+
 use prosody_base::Distribution;
 
 use super::status::PartitionStatus;
@@ -47,6 +49,8 @@ pub(crate) struct Load {
     pub(crate) ready: usize,
     pub(crate) retries: usize,
     pub(crate) assigned: usize,
+    /// Bytes of key records in memory.
+    pub(crate) owned_cache: usize,
 }
 
 /// The samples of a client.
@@ -63,6 +67,7 @@ pub(crate) fn samples(
     };
     #[allow(clippy::cast_precision_loss, reason = "Prometheus numbers are floats")]
     let whole = |number: u64| Value::Number(number as f64);
+    let seconds = |time: Option<Duration>| Value::Number(time.unwrap_or_default().as_secs_f64());
     let count = |number: usize| whole(number as u64);
     let Insight {
         handled,
@@ -145,6 +150,7 @@ pub(crate) fn samples(
     push(&table::READY, &[], count(load.ready));
     push(&table::RETRIES_WAITING, &[], count(load.retries));
     push(&table::ASSIGNED, &[], count(load.assigned));
+    push(&table::OWNED_CACHE, &[], count(load.owned_cache));
     for status in partitions {
         let number = status.partition.to_string();
         let labels = [&*status.topic, number.as_str()];
@@ -154,6 +160,9 @@ pub(crate) fn samples(
         push(&table::UNFINISHED, &labels, count(status.unfinished));
         push(&table::IN_PROGRESS, &labels, count(status.in_progress));
         push(&table::TIMERS_DUE, &labels, count(status.timers_due));
+        push(&table::TIMERS_OVERDUE, &labels, seconds(status.timers_overdue));
+        push(&table::DEFERRED_KEYS, &labels, count(status.deferred_keys));
+        push(&table::DEFERRED_OLDEST, &labels, seconds(status.oldest_deferred));
         push(&table::STANDING, &labels, Value::Number(status.standing.as_secs_f64()));
         push(&table::STALLED, &labels, count(usize::from(status.stalled)));
     }

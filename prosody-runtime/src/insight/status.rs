@@ -35,8 +35,15 @@ pub struct PartitionStatus {
     pub timers_due: usize,
     /// Timers kept in memory; the store may have more, of later.
     pub timers_resident: usize,
-    /// When the first of those that wait for room was due, in seconds since the Unix epoch.
+    /// When the first of those that are due was due, in seconds since the Unix epoch.
     pub oldest_timer: Option<u32>,
+    /// How long ago that was.
+    pub timers_overdue: Option<Duration>,
+    /// Keys with events that are set aside, at most 100,000; those of an earlier owner count once they were met.
+    pub deferred_keys: usize,
+    /// Age of the oldest of the events that are set aside and next of their key, by the timestamp of its record or the
+    /// time of its timer; `None` when there is none, or none was met.
+    pub oldest_deferred: Option<Duration>,
     /// Why the store cannot be used just now.
     pub store_error: Option<String>,
     /// A handler has run for longer than `StallThreshold`, or records are unfinished and none of them finished for that

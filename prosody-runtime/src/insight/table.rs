@@ -117,6 +117,9 @@ metrics! {
     ASSIGNED = Gauge "prosody_partitions_assigned" in "partitions" by [],
         "Partitions this client owns.",
         "0 for minutes, or the sum over the group below the number of partitions";
+    OWNED_CACHE = Gauge "prosody_owned_cache_bytes" in "bytes" by [],
+        "Memory that records of keys take, about; `StateOwnedCacheSize` bounds it.",
+        "at the bound while the store is busy with reads: raise `StateOwnedCacheSize`";
     LAG = Gauge "prosody_partition_lag" in "records" by ["topic", "partition"],
         "Records of a partition that exist and are not finished, as the last fetch knew.",
         "growing for longer than a deployment takes";
@@ -129,6 +132,15 @@ metrics! {
     TIMERS_DUE = Gauge "prosody_partition_timers_due" in "timers" by ["topic", "partition"],
         "Timers of a partition that are due: they run, queue behind their key, or wait for room.",
         "growing for long: timers fire later than they were meant to";
+    TIMERS_OVERDUE = Gauge "prosody_partition_timers_overdue_seconds" in "seconds" by ["topic", "partition"],
+        "For how long the first of the due timers of a partition has been due; 0 when none is.",
+        "above a minute, beyond what handlers take: keys or permits are held, or the store is away";
+    DEFERRED_KEYS = Gauge "prosody_partition_deferred_keys" in "keys" by ["topic", "partition"],
+        "Keys of a partition with events that are set aside, at most 100,000. Those of an earlier owner count once their next event or retry came.",
+        "growing for long: what handlers depend on fails for more and more keys";
+    DEFERRED_OLDEST = Gauge "prosody_partition_deferred_oldest_seconds" in "seconds" by ["topic", "partition"],
+        "Age of the oldest event that is set aside and the next of its key, by the timestamp of its record or the time of its timer; 0 when there is none.",
+        "above the longest outage you accept, and well below the topic's retention: what Kafka deletes is lost";
     STANDING = Gauge "prosody_partition_standing_seconds" in "seconds" by ["topic", "partition"],
         "For how long records of a partition have been unfinished without one of them finishing.",
         "half of `StallThreshold`";

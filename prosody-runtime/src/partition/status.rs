@@ -39,11 +39,15 @@ impl Partition {
             runs_since: handlers.first().map(|(since, _)| *since),
             stands_since: (unfinished > 0).then_some(core.moved),
         };
-        let timers = self.durable().map(|durable| durable.health()).unwrap_or_default();
+        let health = self.durable().map(|durable| durable.health()).unwrap_or_default();
+        let timers = health.timers;
         PartitionStatus {
             timers_due: timers.due,
             timers_resident: timers.resident,
             oldest_timer: timers.oldest_due.map(Time::seconds),
+            timers_overdue: health.overdue,
+            deferred_keys: health.deferred_keys,
+            oldest_deferred: health.oldest_deferred,
             store_error: timers.store_error,
             topic: Arc::clone(&self.tp().topic),
             partition: self.tp().partition,

@@ -61,6 +61,8 @@ pub(crate) struct Admitted {
     pub(crate) event: Event,
     /// The record of its key, once the partition knows it. Always `None` without a store.
     pub(crate) root: Option<Arc<KeyImage>>,
+    /// Whether the store remembers its id; `None` when it was not asked.
+    pub(crate) seen: Option<bool>,
 }
 
 /// One partition during one assignment.
@@ -256,7 +258,7 @@ impl Window {
 
     fn hand_out(&mut self, slot: KeySlot, event: Event, out: &mut Vec<Admitted>) {
         self.out += 1;
-        out.push(Admitted { slot, event, root: None });
+        out.push(Admitted { slot, event, root: None, seen: None });
     }
 }
 

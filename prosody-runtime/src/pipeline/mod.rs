@@ -3,7 +3,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `filter.rs` | which records are no business of the handler? |
-//! | `dedup.rs` | was a message of this key and id processed before? |
+//! | `dedup.rs` | which events were finished lately? |
 //! | `monopoly.rs` | does one key take all the time? |
 //! | `attempt.rs` | how does one attempt at a handler run and end? |
 //! | `verdict.rs` | what becomes of an event after an attempt, in which mode? |
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prosody_base::{Clock, Rng, sabotaged};
-use prosody_state::{Firing, KeyImage, MAX_KEY_BYTES, TimerKind};
+use prosody_state::{EventId, EventScope, Firing, KeyImage, MAX_KEY_BYTES, TimerKind};
 use prosody_wire::TopicPartition;
 use prosody_wire::batch::RecordView;
 use tracing::{error, warn};
@@ -46,7 +46,7 @@ use crate::telemetry::Telemetry;
 use crate::trace::Tracing;
 
 use attempt::Outcome;
-use dedup::{Dedup, Fingerprint};
+use dedup::Dedup;
 use defer::{Deferral, FailureRate, MAX_ENTRIES};
 use failure::Failure;
 use filter::{Filter, Poison, Skip};
@@ -58,6 +58,8 @@ use verdict::{End, Facts, Steps, Verdict};
 pub(crate) struct Pipeline {
     pub(crate) filter: Filter,
     pub(crate) dedup: Arc<Dedup>,
+    /// What the ids of events have in common.
+    pub(crate) events: EventScope,
     pub(crate) steps: Steps,
     pub(crate) backoff: Backoff,
     pub(crate) deferral: Deferral,
@@ -77,12 +79,14 @@ pub(crate) struct Pipeline {
 pub(crate) struct Fate {
     pub(crate) verdict: Verdict,
     pub(crate) failure: Failure,
+    /// What the store has to remember once the effects are there.
+    pub(crate) event: Option<EventId>,
 }
 
 impl Fate {
     /// The handler did not run.
     fn plain(verdict: Verdict) -> Fate {
-        Fate { verdict, failure: Failure::default() }
+        Fate { verdict, failure: Failure::default(), event: None }
     }
 }
 
@@ -119,7 +123,7 @@ pub(crate) async fn process<H: Handler>(
     pipeline: &Pipeline,
     handler: &H,
     partition: &Partition,
-    Admitted { event, root, .. }: &Admitted,
+    Admitted { event, root, seen, .. }: &Admitted,
     attempt: &Arc<Attempt>,
     gate: &Arc<Gate>,
 ) -> Fate {
@@ -145,7 +149,7 @@ pub(crate) async fn process<H: Handler>(
             _ => {}
         }
     }
-    let mut fingerprint = None;
+    let mut id = None;
     if let Subject::Message(record) = event.subject() {
         // 3. A record that is no message goes past the handler.
         if let Some(poison) = record.poison {
@@ -154,9 +158,9 @@ pub(crate) async fn process<H: Handler>(
             return judge(pipeline, tp, event, facts, poison.why().to_owned());
         }
         // 4. Duplicates are judged here and nowhere else: no other event of this key is out, so equal ids cannot both
-        // pass.
-        fingerprint = self::fingerprint(pipeline, tp, record);
-        if fingerprint.is_some_and(|print| pipeline.dedup.seen(print, clock.now())) {
+        // pass. The store was asked when the event got here.
+        id = event_id(pipeline, tp, record);
+        if id.is_some_and(|id| pipeline.dedup.seen(id, clock.now())) || *seen == Some(true) {
             counters.duplicates.one();
             return Fate::plain(Verdict::Done);
         }
@@ -167,10 +171,8 @@ pub(crate) async fn process<H: Handler>(
             What::Message(_, record) if durable.is_done(root, record) => {
                 counters.skipped_done.one();
                 // It may be one of the deferred ones, which have yet to run: remembered, they would be duplicates.
-                if root.messages.count == 0 || sabotaged("defer-forgets") {
-                    remember(pipeline, tp, record);
-                }
-                return Fate::plain(Verdict::Done);
+                let ran = root.messages.count == 0 || sabotaged("defer-forgets");
+                return Fate { event: id.filter(|_| ran), ..Fate::plain(Verdict::Done) };
             }
             What::Timer(due) if !root.holds(due.id, due.nonce) && !sabotaged("timer-live") => {
                 return Fate::plain(Verdict::Done);
@@ -238,12 +240,15 @@ pub(crate) async fn process<H: Handler>(
         note(pipeline, end);
     }
     let facts = facts(pipeline, partition, event, end);
-    let fate = judge(pipeline, tp, event, facts, why);
-    // 9. A finished message's id is remembered before its key goes on.
-    if (fate.verdict.is_final() || sabotaged("dedup-after-done"))
-        && let Some(print) = fingerprint
-    {
-        pipeline.dedup.remember(print, clock.now());
+    let mut fate = judge(pipeline, tp, event, facts, why);
+    // 9. A finished message's id is remembered before its key goes on, with a store once its effects are there. What
+    // may be sent again to run after all is not: what failed for a reason that may pass, or is in the failure topic.
+    let ended = matches!((fate.verdict, end), (Verdict::Done, _) | (Verdict::GiveUp, End::Permanent));
+    match id {
+        Some(id) if sabotaged("dedup-after-done") || (ended && partition.durable().is_none()) => {
+            pipeline.dedup.remember(id, clock.now());
+        }
+        _ => fate.event = id.filter(|_| ended),
     }
     fate
 }
@@ -282,13 +287,6 @@ fn facts(pipeline: &Pipeline, partition: &Partition, event: &Event, end: End) ->
 fn note(pipeline: &Pipeline, end: End) {
     if matches!(end, End::Ok | End::Transient | End::Permanent) {
         pipeline.failure_rate().ended(end == End::Transient, pipeline.clock.now());
-    }
-}
-
-/// Remembers the id of a message that was finished elsewhere than in [`process`].
-pub(crate) fn remember(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) {
-    if let Some(print) = fingerprint(pipeline, tp, record) {
-        pipeline.dedup.remember(print, pipeline.clock.now());
     }
 }
 
@@ -379,10 +377,11 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, event: &Event, facts: Facts, 
         ),
         Verdict::Done | Verdict::Unfinished | Verdict::LeftBehind => {}
     }
-    Fate { verdict, failure: Failure { poison, error: why, attempts } }
+    Fate { verdict, failure: Failure { poison, error: why, attempts }, event: None }
 }
 
-fn fingerprint(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) -> Option<Fingerprint> {
+/// The event that a message is, when its payload has an `id`.
+pub(crate) fn event_id(pipeline: &Pipeline, tp: &TopicPartition, record: &Record) -> Option<EventId> {
     let (id, payload) = (record.id.as_ref()?, record.payload()?);
-    Some(pipeline.dedup.fingerprint(&tp.topic, record.key(), &id.of(payload)))
+    Some(pipeline.events.event(&tp.topic, tp.partition, record.key(), &id.of(payload)))
 }

@@ -73,13 +73,6 @@ pub(crate) enum Verdict {
     LeftBehind,
 }
 
-impl Verdict {
-    /// Whether the event counts as done.
-    pub(crate) fn is_final(self) -> bool {
-        matches!(self, Verdict::Done | Verdict::GiveUp)
-    }
-}
-
 impl Steps {
     /// The table of modes. Records that are no messages go to a failure topic in every mode that has one.
     pub(crate) const fn of(

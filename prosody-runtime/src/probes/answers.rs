@@ -109,13 +109,17 @@ fn totals(reading: &Reading) -> String {
 fn partition(one: &PartitionStatus, details: bool) -> String {
     let lag = one.lag().map_or_else(|| "null".to_owned(), |lag| lag.to_string());
     format!(
-        "{{\"topic\":{},\"partition\":{},\"watermark\":{},\"lag\":{lag},\"unfinished\":{},\"inProgress\":{},\"standing\":{:.3},\"stalled\":{},\"running\":{},\"handlers\":[{}]}}",
+        "{{\"topic\":{},\"partition\":{},\"watermark\":{},\"lag\":{lag},\"unfinished\":{},\"inProgress\":{},\"standing\":{:.3},\"timersDue\":{},\"timersOverdue\":{:.3},\"deferredKeys\":{},\"deferredOldest\":{:.3},\"stalled\":{},\"running\":{},\"handlers\":[{}]}}",
         quote(&one.topic),
         one.partition,
         one.watermark,
         one.unfinished,
         one.in_progress,
         one.standing.as_secs_f64(),
+        one.timers_due,
+        one.timers_overdue.unwrap_or_default().as_secs_f64(),
+        one.deferred_keys,
+        one.oldest_deferred.unwrap_or_default().as_secs_f64(),
         one.stalled,
         one.running.len(),
         list(one.running.iter().take(LISTED), |running| handler(running, details))

@@ -11,13 +11,13 @@ use tracing::{error, warn};
 
 use super::gate::Gate;
 use crate::durable::settle::{self, Effects};
-use crate::partition::event::{Event, Subject};
+use crate::partition::event::Event;
 use crate::partition::keys::Keyed;
 use crate::partition::runtime::Partition;
 use crate::partition::window::{Admitted, Ending};
+use crate::pipeline::Pipeline;
 use crate::pipeline::failure::{Failure, Routed};
 use crate::pipeline::retry::Backoff;
-use crate::pipeline::{Pipeline, remember};
 use crate::trace::{self, TraceContext};
 
 /// Waits between writes that failed for a reason the producer does not retry by itself.
@@ -67,10 +67,8 @@ pub(crate) fn write(
         };
         if written {
             pipeline.counters.routed.one();
-            if let Subject::Message(record) = one.event.subject() {
-                remember(&pipeline, partition.tp(), record);
-            }
-            settle::end(&gate, partition, one, Effects::Failed, &mut Vec::new(), &mut None).await;
+            // Its id is not remembered: it has to run when somebody sends it back.
+            settle::end(&gate, partition, one, Effects::Failed.into(), &mut Vec::new(), &mut None).await;
         } else {
             partition.finish(one.slot, one.event.ticket(), Ending::Unfinished, &mut Vec::new(), &mut None);
         }

@@ -45,7 +45,7 @@ pub(crate) struct TimersHealth {
     pub(crate) due: usize,
     /// Timers kept in mind.
     pub(crate) resident: usize,
-    /// When the first one that waits for room was due.
+    /// When the first of them was due.
     pub(crate) oldest_due: Option<Time>,
     /// Why the store cannot be used just now.
     pub(crate) store_error: Option<String>,

@@ -105,7 +105,7 @@ enum Reading {
 #[derive(Debug, Default)]
 struct Lane {
     waiting: BTreeSet<(Time, SlabPosition)>,
-    out: usize,
+    out: BTreeSet<(Time, SlabPosition)>,
 }
 
 /// The timers of one partition that are due soon.
@@ -222,7 +222,7 @@ impl Index {
             return None;
         }
         let first =
-            |lane: &Lane| lane.waiting.first().filter(|_| lane.out < self.budget).map(|first| first.0);
+            |lane: &Lane| lane.waiting.first().filter(|_| lane.out.len() < self.budget).map(|first| first.0);
         let times = self.lanes.each_ref().map(first);
         let is_due = |time: &Time| time.is_due(now) || sabotaged("timer-early");
         let [application, retries] = times.map(|time| time.filter(is_due));
@@ -233,7 +233,7 @@ impl Index {
         };
         let lane = self.lanes.get_mut(chosen)?;
         let (_, at) = lane.waiting.pop_first()?;
-        lane.out += 1;
+        lane.out.insert((at.id.time, at.clone()));
         let resident = self.residents.get_mut(&at)?;
         resident.state = State::Out(false);
         Some(DueTimer { key: at.key, id: at.id, nonce: at.nonce, slab: at.slab, writer: resident.writer })
@@ -245,7 +245,7 @@ impl Index {
         let Some(resident) = self.residents.get_mut(&at) else { return };
         let State::Out(deleted) = resident.state else { return };
         resident.state = State::Kept;
-        self.lane(timer.id).out -= 1;
+        self.lane(timer.id).out.remove(&(timer.id.time, at.clone()));
         if end != TimerEnd::Kept {
             self.residents.remove(&at);
             if !deleted {
@@ -256,7 +256,7 @@ impl Index {
 
     /// When [`offer`](Index::offer) has something next, unless something happens before.
     pub(super) fn next_due(&self) -> Option<Time> {
-        let with_room = self.lanes.iter().filter(|lane| lane.out < self.budget);
+        let with_room = self.lanes.iter().filter(|lane| lane.out.len() < self.budget);
         with_room.filter_map(|lane| lane.waiting.first().map(|first| first.0)).min()
     }
 
@@ -302,11 +302,13 @@ impl Index {
         self.evict();
     }
 
-    /// Residents, those of them that are due, and when the first of them was due.
+    /// Residents, those of them that are due or out, and when the first of these was due.
     pub(super) fn sizes(&self, now: i64) -> (usize, usize, Option<Time>) {
-        let due =
-            |lane: &Lane| lane.waiting.iter().take_while(|(time, _)| time.is_due(now)).count() + lane.out;
-        let oldest = self.lanes.iter().filter_map(|lane| lane.waiting.first()).map(|first| first.0).min();
+        let due = |lane: &Lane| {
+            lane.waiting.iter().take_while(|(time, _)| time.is_due(now)).count() + lane.out.len()
+        };
+        let firsts = self.lanes.iter().flat_map(|lane| [lane.waiting.first(), lane.out.first()]);
+        let oldest = firsts.flatten().map(|first| first.0).min();
         let due = self.lanes.iter().map(due).sum();
         (self.residents.len(), due, oldest.filter(|time| time.is_due(now)))
     }

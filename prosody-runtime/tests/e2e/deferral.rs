@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use prosody_runtime::{Mode, Options};
+use prosody_state::Fault;
 
 use crate::stage::{Seen, Stage};
 use crate::world::Said;
@@ -297,4 +298,45 @@ async fn a_key_that_takes_all_the_time_is_held_back() {
     assert_eq!(numbers, sorted, "in order");
     assert!(client.insight().failed_attempts == 0, "its handler never failed");
     client.unsubscribe().await.unwrap();
+}
+
+/// The queue of a key is known while it is owned: only what is behind the first 128 is read, and that many at once.
+#[tokio::test(start_paused = true)]
+async fn a_drained_message_costs_one_batch_and_no_read() {
+    for (count, reads) in [(100, 0), (300, 2)] {
+        let mut stage = Stage::new(1);
+        let statements = stage.watch_store(|_| Fault::None);
+        let client = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+        client.subscribe(stage.handler()).await.unwrap();
+        stage.send(&client, "a", "x|").await;
+        for _ in 1..count {
+            stage.send(&client, "a", "w0").await;
+        }
+        stage.world.until("all are set aside", || stage.world.committed(0) == Some(count)).await;
+        let names = ["load", "deferred_messages", "commit", "seen"];
+        assert_eq!(statements.take(names), [0, 0, count as usize, 0]);
+        stage.world.until("all ran", || texts(&stage, "a").len() == count as usize).await;
+        stage.until_second(stage.now() / 1_000 + 10).await;
+        assert_eq!(statements.take(names), [0, reads, count as usize, 0]);
+        client.unsubscribe().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_owner_reads_the_record_and_the_queue_once_each() {
+    let mut stage = Stage::new(1);
+    let first = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+    first.subscribe(stage.handler()).await.unwrap();
+    for text in ["x|", "w0", "w0", "w0"] {
+        stage.send(&first, "a", text).await;
+    }
+    stage.world.until("all are set aside", || stage.world.committed(0) == Some(4)).await;
+    first.unsubscribe().await.unwrap();
+    let statements = stage.watch_store(|_| Fault::None);
+    let next = stage.client();
+    next.subscribe(stage.handler()).await.unwrap();
+    stage.world.until("all ran", || texts(&stage, "a").len() == 4).await;
+    stage.until_second(stage.now() / 1_000 + 10).await;
+    assert_eq!(statements.take(["load", "deferred_messages", "commit"]), [1, 1, 4]);
+    next.unsubscribe().await.unwrap();
 }

@@ -342,17 +342,3 @@ async fn a_failure_topic_that_does_not_exist_is_named_with_the_other_missing_one
         );
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_message_that_went_there_is_not_handled_again_under_its_id() {
-    let world = world();
-    let (client, diary) = (low_latency(&world).build().unwrap(), Diary::default());
-    for _ in 0..2 {
-        client.send("t", "k", b"{\"id\":\"one\"}").await.unwrap();
-    }
-    client.subscribe(always(&diary, || HandlerError::permanent("no"))).await.unwrap();
-    world.until("committed", || world.committed_sum() == 2).await;
-    let insight = client.insight();
-    assert_eq!((diary.started().len(), insight.routed, insight.duplicates), (1, 1, 1));
-    client.unsubscribe().await.unwrap();
-}

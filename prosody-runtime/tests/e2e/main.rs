@@ -12,6 +12,7 @@
 )]
 
 mod collector;
+mod dedup_store;
 mod deferral;
 mod delivery;
 mod failure_topic;
@@ -34,3 +35,4 @@ mod timers;
 mod timers_store;
 mod traces;
 mod world;
+mod waiting;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prosody_base::{Clock, Doors};
 use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message, Timer};
-use prosody_state::{KeyStore, MemoryStore};
+use prosody_state::{Fault, Faulty, KeyStore, MemoryStore, Statement};
 use prosody_wire::PipeConnector;
 
 use crate::world::World;
@@ -36,6 +36,18 @@ struct Log {
     overlaps: usize,
     attempts: BTreeMap<(String, Seen), usize>,
     contexts: Vec<Context>,
+}
+
+/// How often each statement of a store was made.
+#[derive(Clone, Default)]
+pub struct Statements(Arc<Mutex<BTreeMap<&'static str, usize>>>);
+
+impl Statements {
+    /// Of each of these, since the last call.
+    pub fn take<const N: usize>(&self, names: [&str; N]) -> [usize; N] {
+        let counted = std::mem::take(&mut *self.0.lock().unwrap());
+        names.map(|name| counted.get(name).copied().unwrap_or_default())
+    }
 }
 
 /// A cluster with one clock for all its clients, and their store.
@@ -84,6 +96,24 @@ impl Stage {
 
     pub async fn send(&self, client: &Client, key: &str, script: &str) {
         client.send("t", key, format!("{script:?}").as_bytes()).await.unwrap();
+    }
+
+    /// A message with an id.
+    pub async fn send_as(&self, client: &Client, key: &str, id: &str, script: &str) {
+        let payload = serde_json::json!({ "id": id, "do": script }).to_string();
+        client.send("t", key, payload.as_bytes()).await.unwrap();
+    }
+
+    /// From now on the store fails as `hook` says, and its statements are counted by name.
+    pub fn watch_store(&mut self, hook: impl Fn(Statement) -> Fault + Send + Sync + 'static) -> Statements {
+        let statements = Statements::default();
+        let counted = statements.clone();
+        let counting = move |statement: Statement| {
+            *counted.0.lock().unwrap().entry(statement.name).or_default() += 1;
+            hook(statement)
+        };
+        self.store = Arc::new(Faulty::new(Arc::clone(&self.store), self.clock.clone(), Arc::new(counting)));
+        statements
     }
 
     /// Milliseconds since the stage was built.
@@ -153,7 +183,8 @@ pub struct Player {
 
 impl Handler for Player {
     async fn on_message(&self, context: Context, message: Message) -> Result<(), HandlerError> {
-        let script: String = serde_json::from_slice(message.payload())?;
+        let payload: serde_json::Value = serde_json::from_slice(message.payload())?;
+        let script = payload.as_str().or_else(|| payload.get("do")?.as_str()).unwrap_or_default().to_owned();
         self.play(context, message.key(), Seen::Message(script.clone()), &script).await
     }
 

@@ -316,3 +316,51 @@ async fn an_owner_that_was_replaced_without_knowing_writes_nothing() {
     drop(doors);
     assert_eq!((stage.overlaps(), stage.world.committed_sum()), (0, 2));
 }
+
+/// One bound over all partitions, in bytes; what does not fit is read again, and what was given up is dropped.
+#[tokio::test(start_paused = true)]
+async fn records_in_memory_share_one_bound_over_all_partitions() {
+    for (size, fits) in [(Some("64KiB"), false), (None, true)] {
+        let mut stage = Stage::new(4);
+        let statements = stage.watch_store(|_| Fault::None);
+        let bound = |options: &mut prosody_runtime::Options| {
+            if let Some(size) = size {
+                options.set("StateOwnedCacheSize", size).unwrap();
+            }
+        };
+        let client = stage.process().0.configure(bound).build().unwrap();
+        let held = |client: &prosody_runtime::Client| {
+            let metrics = client.metrics();
+            let sample =
+                metrics.samples.iter().find(|sample| sample.metric.name == "prosody_owned_cache_bytes");
+            match sample.unwrap().value {
+                prosody_runtime::Value::Number(bytes) => bytes as usize,
+                _ => panic!("a gauge"),
+            }
+        };
+        client.subscribe(stage.handler()).await.unwrap();
+        for round in ["s9000", "l"] {
+            for key in 0..400 {
+                stage.send(&client, &format!("key-{key}"), round).await;
+                assert!(fits || held(&client) <= 64 << 10, "{}", held(&client));
+            }
+            let expected = if round == "l" { 800 } else { 400 };
+            stage.world.until("the round", || stage.messages() == expected).await;
+            let [load, commit] = statements.take(["load", "commit"]);
+            match (round, fits) {
+                ("s9000", _) => assert_eq!(commit, 400),
+                (_, true) => assert_eq!((load, commit), (0, 0)),
+                (_, false) => assert!(load > 200, "{load}"),
+            }
+        }
+        let full = held(&client);
+        assert!(if fits { full > 150_000 } else { (48 << 10..=64 << 10).contains(&full) }, "{full}");
+        let other = stage.client();
+        other.subscribe(stage.handler()).await.unwrap();
+        stage.world.until("half of them move", || other.assigned_partitions() == 2).await;
+        stage.until_second(stage.now() / 1_000 + 5).await;
+        assert!(held(&client) < full * 3 / 4, "{} of {full}", held(&client));
+        other.unsubscribe().await.unwrap();
+        client.unsubscribe().await.unwrap();
+    }
+}
