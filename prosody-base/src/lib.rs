@@ -9,6 +9,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | `clock.rs` | what time is it, and how do I wait? |
+//! | `manual.rs` | how does time pass when somebody says so? |
 //! | `count.rs` | how is something counted without a lock? |
 //! | `rng.rs` | where does jitter come from? |
 //! | `spawn.rs` | which thread runs this task, and who ends it? |
@@ -19,14 +20,16 @@
 mod clock;
 mod count;
 pub mod guard;
+mod manual;
 mod pipe;
 mod rng;
 mod sabotage;
 mod spawn;
 pub mod watch;
 
-pub use clock::{Clock, Elapsed, Instant};
+pub use clock::{Clock, Elapsed, Hold, Instant};
 pub use count::{Counter, Distribution, Histogram};
+pub use manual::{PATIENCE, VirtualTime};
 pub use pipe::{Network, PipeListener, PipeStream};
 pub use rng::Rng;
 pub use sabotage::{GUARDS, SABOTAGE, sabotaged};

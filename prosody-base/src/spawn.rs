@@ -63,6 +63,12 @@ impl Spawner {
         }
     }
 
+    /// Both lanes on one runtime.
+    pub(crate) fn on(runtime: Handle) -> Spawner {
+        let work_threads = runtime.metrics().num_workers();
+        Spawner { io: runtime.clone(), work: runtime, work_threads, group: None }
+    }
+
     /// Both lanes on the current runtime, in a group that [`Spawner::kill`] ends at once.
     ///
     /// # Panics

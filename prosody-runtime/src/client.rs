@@ -639,16 +639,14 @@ pub(crate) fn connect(
     };
     let (connector, doors, seeds, mock) = match (transport, &config.mock) {
         (Some((connector, doors)), _) => (connector, doors, config.bootstrap.clone(), None),
-        (None, name) => {
+        (None, Some(name)) => {
+            let mock = Mock::open(name).map_err(|why| problem("Mock", why))?;
+            (mock.connector(), mock.doors(), mock.seeds(), Some(mock))
+        }
+        (None, None) => {
             let doors = Doors::process()
                 .map_err(|why| problem("threads", format!("the operating system refuses threads: {why}")))?;
-            match name {
-                Some(name) => {
-                    let mock = Mock::open(name).map_err(|why| problem("Mock", why))?;
-                    (mock.connector(), doors, mock.seeds(), Some(mock))
-                }
-                None => (tcp(), doors, config.bootstrap.clone(), None),
-            }
+            (tcp(), doors, config.bootstrap.clone(), None)
         }
     };
     let sasl = config.security.sasl(&connector);

@@ -106,6 +106,8 @@ pub use insight::reading::{Reading, Sample, Value};
 pub use insight::status::{PartitionStatus, RunningHandler};
 pub use insight::table::{METRICS, MetricKind, MetricSpec};
 pub use message::Message;
+#[cfg(feature = "mock")]
+pub use mock::VirtualCluster;
 pub use partition::event::Position;
 pub use prosody_wire::{BoxFuture, FixedToken, Token, TokenError, TokenProvider};
 pub use trace::{Lineage, TraceContext};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use prosody_base::Clock;
+use prosody_base::{Clock, Doors};
 use prosody_state::KeyStore;
 use prosody_wire::Connector;
 
@@ -19,6 +19,11 @@ impl Mock {
 
     pub(crate) fn connector(&self) -> Arc<dyn Connector> {
         Arc::new(prosody_wire::PipeConnector(self.0.network()))
+    }
+
+    /// Time and tasks of the cluster.
+    pub(crate) fn doors(&self) -> Doors {
+        self.0.doors().clone()
     }
 
     pub(crate) fn seeds(&self) -> Vec<String> {
@@ -41,6 +46,42 @@ impl Mock {
     }
 }
 
+/// A mock cluster with a clock of its own, for tests of what takes long: timers, retries and what is remembered for a
+/// time come when the clock is moved there, and not before.
+///
+/// Everything that goes by this clock, handlers in Rust included, runs on one thread. The cluster lives while a client
+/// or one of these refers to it, and 30 s longer.
+#[cfg(feature = "mock")]
+#[derive(Clone, Debug)]
+pub struct VirtualCluster(prosody_testkit::mock::Mock);
+
+#[cfg(feature = "mock")]
+impl VirtualCluster {
+    /// The cluster that clients with bootstrap `mock://name` use. Call it before the first of them is built.
+    ///
+    /// # Errors
+    /// When the cluster goes by the machine's clock already, or the operating system refuses a thread.
+    pub fn open(name: &str) -> std::io::Result<VirtualCluster> {
+        prosody_testkit::mock::cluster_in_virtual_time(name).map(VirtualCluster)
+    }
+
+    /// Moves the clock. It stops at each instant at which something is due, and goes on when all that follows from it has
+    /// happened; while a handler runs it stands still. A handler that has run for 5 s of real time is taken to wait for
+    /// the clock itself, for instance for its timeout: the clock goes on then. Dropped, it stops where it is.
+    pub async fn advance(&self, by: std::time::Duration) {
+        if let Some(time) = self.0.time() {
+            time.advance(by).await;
+        }
+    }
+
+    /// What the clock shows. It starts at the machine's time.
+    #[must_use]
+    pub fn now(&self) -> std::time::SystemTime {
+        let millis = u64::try_from(self.0.doors().clock.unix_millis()).unwrap_or_default();
+        std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis)
+    }
+}
+
 /// A build without the `mock` feature has no broker inside.
 #[cfg(not(feature = "mock"))]
 pub(crate) enum Mock {}
@@ -52,6 +93,10 @@ impl Mock {
     }
 
     pub(crate) fn connector(&self) -> Arc<dyn Connector> {
+        match *self {}
+    }
+
+    pub(crate) fn doors(&self) -> Doors {
         match *self {}
     }
 

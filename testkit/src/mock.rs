@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use prosody_base::{Doors, Lane};
+use prosody_base::{Doors, Lane, VirtualTime};
 
 use crate::broker::{Cluster, ClusterConfig, lock};
 
@@ -25,6 +25,8 @@ static CLUSTERS: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 struct Known {
     cluster: Arc<Cluster>,
     companion: Companion,
+    /// Present when the cluster has a clock of its own.
+    time: Option<VirtualTime>,
     users: usize,
     /// Rises with every user, so that an old farewell does not end a cluster that was used since.
     used: u64,
@@ -38,7 +40,9 @@ pub struct Mock {
     name: String,
     cluster: Arc<Cluster>,
     companion: Companion,
-    doors: Doors,
+    time: Option<VirtualTime>,
+    /// The process's own: a cluster outlives its users in real time.
+    process: Doors,
 }
 
 impl Mock {
@@ -47,6 +51,18 @@ impl Mock {
     pub fn companion<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
         Arc::clone(self.companion.get_or_init(|| Arc::new(make()))).downcast().ok()
     }
+
+    /// Time and tasks of the cluster, for its clients.
+    #[must_use]
+    pub fn doors(&self) -> &Doors {
+        self.time.as_ref().map_or(&self.process, VirtualTime::doors)
+    }
+
+    /// The cluster's own time, when it was [started with one](cluster_in_virtual_time).
+    #[must_use]
+    pub fn time(&self) -> Option<&VirtualTime> {
+        self.time.as_ref()
+    }
 }
 
 /// The cluster of a name, started when there is none. It creates topics on demand, with [`MOCK_PARTITIONS`] partitions.
@@ -54,22 +70,45 @@ impl Mock {
 /// # Errors
 /// When the operating system refuses the process-wide threads.
 pub fn cluster(name: &str) -> io::Result<Mock> {
-    let doors = Doors::process()?;
+    join(name, || Ok(None))
+}
+
+/// As [`cluster`]; one that is started here has a clock of its own, which stands still until it is moved.
+///
+/// # Errors
+/// As [`cluster`], and when the cluster runs already by the machine's clock.
+pub fn cluster_in_virtual_time(name: &str) -> io::Result<Mock> {
+    let mock = join(name, || VirtualTime::start().map(Some))?;
+    match mock.time {
+        Some(_) => Ok(mock),
+        None => Err(io::Error::other(format!(
+            "the cluster {name} goes by the machine's clock already: ask for a virtual one before its first client"
+        ))),
+    }
+}
+
+fn join(name: &str, time: impl FnOnce() -> io::Result<Option<VirtualTime>>) -> io::Result<Mock> {
+    let process = Doors::process()?;
     let mut clusters = lock(&CLUSTERS);
-    let known = clusters.entry(name.to_owned()).or_insert_with(|| {
+    if !clusters.contains_key(name) {
+        let time = time()?;
+        let doors = time.as_ref().map_or(&process, VirtualTime::doors).clone();
         let config = ClusterConfig {
             auto_create: Some(MOCK_PARTITIONS),
             default_partitions: MOCK_PARTITIONS,
             cluster_id: format!("mock-{name}"),
             ..ClusterConfig::default()
         };
-        let cluster = Arc::new(Cluster::start(config, doors.clone()));
-        Known { cluster, companion: Companion::default(), users: 0, used: 0 }
-    });
+        let cluster = Arc::new(Cluster::start(config, doors));
+        let known = Known { cluster, companion: Companion::default(), time, users: 0, used: 0 };
+        clusters.insert(name.to_owned(), known);
+    }
+    let known =
+        clusters.get_mut(name).ok_or_else(|| io::Error::other("a cluster was started and is gone"))?;
     known.users += 1;
     known.used += 1;
     let (cluster, companion) = (Arc::clone(&known.cluster), Arc::clone(&known.companion));
-    Ok(Mock { name: name.to_owned(), cluster, companion, doors })
+    Ok(Mock { name: name.to_owned(), cluster, companion, time: known.time.clone(), process })
 }
 
 impl Clone for Mock {
@@ -79,7 +118,8 @@ impl Clone for Mock {
             known.used += 1;
         }
         let (cluster, companion) = (Arc::clone(&self.cluster), Arc::clone(&self.companion));
-        Mock { name: self.name.clone(), cluster, companion, doors: self.doors.clone() }
+        let (time, process) = (self.time.clone(), self.process.clone());
+        Mock { name: self.name.clone(), cluster, companion, time, process }
     }
 }
 
@@ -100,7 +140,7 @@ impl Drop for Mock {
             (known.users == 0).then_some(known.used)
         };
         let Some(used) = last else { return };
-        let (name, clock) = (self.name.clone(), self.doors.clock.clone());
+        let (name, clock) = (self.name.clone(), self.process.clock.clone());
         let farewell = async move {
             clock.sleep(MOCK_LINGER).await;
             let mut clusters = lock(&CLUSTERS);
@@ -110,6 +150,6 @@ impl Drop for Mock {
                 drop(gone);
             }
         };
-        self.doors.spawner.spawn(Lane::Io, farewell).detach();
+        self.process.spawner.spawn(Lane::Io, farewell).detach();
     }
 }

@@ -39,6 +39,7 @@ pub(crate) async fn run<F>(
 where
     F: Future<Output = Result<(), HandlerError>>,
 {
+    let _clock_stands = clock.hold();
     let start = || within(trace, start);
     let future = match catch_unwind(AssertUnwindSafe(start)) {
         Ok(future) => future,

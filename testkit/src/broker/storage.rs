@@ -146,11 +146,13 @@ pub struct Run {
 /// One partition's log.
 #[derive(Debug)]
 pub struct Log {
+    name: String,
     start: i64,
     end: i64,
     batches: VecDeque<Stored>,
     bytes: usize,
     cap: usize,
+    full: bool,
     /// Leader epochs and the offset each began at, rising in both.
     epochs: Vec<(i32, i64)>,
     sequences: Sequences,
@@ -160,15 +162,16 @@ pub struct Log {
 }
 
 impl Log {
-    /// An empty log that keeps at most `cap` bytes.
-    #[must_use]
-    pub fn new(cap: usize) -> Log {
+    /// An empty log that keeps at most `cap` bytes; `name` is for people.
+    pub fn new(name: String, cap: usize) -> Log {
         Log {
+            name,
             start: 0,
             end: 0,
             batches: VecDeque::new(),
             bytes: 0,
             cap,
+            full: false,
             epochs: vec![(0, 0)],
             sequences: Sequences::default(),
             open: BTreeMap::new(),
@@ -266,6 +269,9 @@ impl Log {
         self.bytes += stored.len();
         self.batches.push_back(stored);
         while self.bytes > self.cap && self.batches.len() > 1 {
+            if !std::mem::replace(&mut self.full, true) {
+                tracing::warn!(log = %self.name, bytes = self.cap, "a log is full: its oldest records go");
+            }
             self.drop_oldest();
         }
     }

@@ -99,7 +99,7 @@ impl Topic {
     pub(crate) fn add(&self, leaders: impl Iterator<Item = i32>, log_bytes: usize) {
         let mut partitions = lock(&self.partitions);
         for leader in leaders {
-            let log = Log::new(log_bytes);
+            let log = Log::new(format!("{}[{}]", self.name, partitions.len()), log_bytes);
             let inner = Inner { log, leader, epoch: 0, waiters: BTreeMap::new() };
             partitions.push(Arc::new(Partition { inner: Mutex::new(inner) }));
         }

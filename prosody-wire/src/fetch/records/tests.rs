@@ -51,7 +51,7 @@ impl Naive {
 }
 
 fn build(ops: &[Op]) -> (Log, Naive) {
-    let (mut log, mut naive) = (Log::new(1 << 20), Naive::default());
+    let (mut log, mut naive) = (Log::new("t[0]".to_owned(), 1 << 20), Naive::default());
     let mut sequences = [0i32; 3];
     for op in ops {
         match op {
