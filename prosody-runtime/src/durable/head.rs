@@ -66,6 +66,8 @@ mod tests {
         fn what_is_known_is_the_beginning_of_the_queue(steps in prop::collection::vec(0..8u8, 0..600)) {
             let (mut image, mut head) = (KeyImage::default(), Head::default());
             let mut all = BTreeMap::new();
+            // Nothing was dropped, and never were there more than are kept, since the queue was empty.
+            let mut complete = true;
             for (offset, step) in (0i64..).zip(steps) {
                 let mut batch = KeyBatch::default();
                 match step {
@@ -76,7 +78,7 @@ mod tests {
                     }
                     4..7 => batch.remove_messages.extend(all.pop_first().map(|(number, _)| number)),
                     // Dropped from memory.
-                    _ => head = Head::default(),
+                    _ => (head, complete) = (Head::default(), false),
                 }
                 head.applied(&image.messages, &batch);
                 image.apply(&batch, Writer(1));
@@ -84,6 +86,8 @@ mod tests {
                 let first: Vec<_> = all.iter().map(|(number, entry)| (*number, *entry)).take(known.len()).collect();
                 prop_assert_eq!(&known, &first);
                 prop_assert!(known.len() <= HEAD);
+                complete = all.is_empty() || (complete && all.len() <= HEAD);
+                prop_assert!(!complete || known.len() == all.len());
                 if head.first().is_none() && !all.is_empty() {
                     let page = all.iter().map(|(number, entry)| (*number, *entry)).take(HEAD).collect();
                     head = Head::read(page, &image.messages);
