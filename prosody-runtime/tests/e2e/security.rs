@@ -7,7 +7,7 @@ use std::time::Duration;
 use prosody_runtime::{ErrorKind, FixedToken, Options, Token};
 use prosody_testkit::{ClusterConfig, ServerSasl, ServerTls};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::world::{Diary, World, quick, send_numbered};
 
@@ -98,6 +98,9 @@ async fn events_are_handled_with_tokens_of_the_application_and_of_an_endpoint() 
         while let Ok(mut stream) = listener.accept().await {
             let body = r#"{"access_token":"a-token","expires_in":3600}"#;
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            // A server that speaks before it is asked is hung up on.
+            let asked = stream.read(&mut [0; 4_096]).await.unwrap();
+            assert!(asked > 0);
             stream.write_all(answer.as_bytes()).await.unwrap();
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         }
