@@ -1,6 +1,7 @@
 //! What is in a partition? The log: whole batches in offset order, never their single records.
 
 mod compact;
+mod segments;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::batch::{self, BatchError, Header, PREFIX, Record};
 use super::sequences::{Sequences, UnknownProducer, Verdict};
+pub use segments::Segments;
 
 /// Batches shorter than this are copied, into the log and into responses; longer ones are referenced.
 const COPY_BELOW: usize = 1_024;
@@ -54,53 +56,6 @@ impl Stored {
 fn kept(batch: &Bytes) -> Bytes {
     let body = batch.slice(PREFIX.min(batch.len())..);
     if body.len() < COPY_BELOW { Bytes::copy_from_slice(&body) } else { body }
-}
-
-/// Bytes of a response: small parts are collected, record batches are referenced.
-#[derive(Debug, Default)]
-pub struct Segments {
-    done: Vec<Bytes>,
-    open: BytesMut,
-    bytes: usize,
-}
-
-impl Segments {
-    /// The part that small fields are written to.
-    pub fn open(&mut self) -> &mut BytesMut {
-        &mut self.open
-    }
-
-    /// Adds bytes without copying them.
-    pub fn push(&mut self, bytes: Bytes) {
-        if !self.open.is_empty() {
-            let open = self.open.split().freeze();
-            self.bytes += open.len();
-            self.done.push(open);
-        }
-        self.bytes += bytes.len();
-        self.done.push(bytes);
-    }
-
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes in total.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bytes + self.open.len()
-    }
-
-    /// The parts in order.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<Bytes> {
-        if !self.open.is_empty() {
-            self.done.push(self.open.freeze());
-        }
-        self.done
-    }
 }
 
 /// Where a log ends.
