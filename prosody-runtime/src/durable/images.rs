@@ -91,6 +91,7 @@ impl Images {
         let entry = self.partitions.get_mut(&partition)?.remove(key)?;
         self.bytes -= entry.bytes;
         self.entries -= 1;
+        self.tidy();
         Some(entry.kept)
     }
 
