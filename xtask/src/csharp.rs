@@ -82,13 +82,14 @@ pub(crate) fn build() -> Result<(), String> {
     run::step("dotnet build", "dotnet-build", setup::dotnet_command()?.args(["build", SOLUTION]))
 }
 
-/// Project, framework and executable of every built test project.
+/// Project, framework and executable of every built test project. The programs beside them are what tests start.
 fn programs() -> Vec<(String, &'static str, PathBuf)> {
     let mut names: Vec<String> = fs::read_dir(run::root().join("csharp/tests"))
         .map(|entries| {
             entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
         })
         .unwrap_or_default();
+    names.retain(|name| name.ends_with(".Tests"));
     names.sort();
     let program = |name: &str, framework: &str| {
         run::root().join(format!("csharp/tests/{name}/bin/Debug/{framework}/{name}"))
