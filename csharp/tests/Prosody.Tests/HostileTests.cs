@@ -5,17 +5,22 @@ using System.Collections.Concurrent;
 
 namespace Prosody.Tests;
 
-public sealed class HostileTests
+public sealed class HostileTests : IDisposable
 {
     private const int Hostile = 100;
     private const int Others = 500;
     private static readonly TimeSpan Shutdown = TimeSpan.FromMilliseconds(500);
+
+    // For ever means until the end of the test: an abandoned handler keeps its event until it returns.
+    private readonly TaskCompletionSource _end = new(TaskCreationOptions.RunContinuationsAsynchronously);
 
     public static TheoryData<string> Deeds() =>
     [
         "throws before its first await", "returns no task", "returns a cancelled task", "waits for ever", "disposes the client of another", "throws in a callback of its token",
         "cancels a storm", "leaves its thread's context in disorder", "throws an exception without a text",
     ];
+
+    public void Dispose() => _end.TrySetResult();
 
     [Theory]
     [MemberData(nameof(Deeds))]
@@ -114,9 +119,7 @@ public sealed class HostileTests
             options.DeferEnabled = false;
         }).Configure(configure ?? (static _ => { })).Build();
 
-    private static async Task WaitForEver() => await new TaskCompletionSource().Task;
-
-    private static Task Do(string deed, ProsodyContext context, CancellationToken token)
+    private Task Do(string deed, ProsodyContext context, CancellationToken token)
     {
         switch (deed)
         {
@@ -127,7 +130,7 @@ public sealed class HostileTests
             case "returns a cancelled task":
                 return Task.FromCanceled(new CancellationToken(canceled: true));
             case "waits for ever":
-                return WaitForEver();
+                return _end.Task;
             case "disposes the client of another":
                 return Mock.Builder().Build().DisposeAsync().AsTask();
             case "throws in a callback of its token":
