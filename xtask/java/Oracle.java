@@ -47,8 +47,10 @@ public class Oracle {
                 .map(entry -> new ConfigEntry(entry.getKey(), entry.getValue().toString()))
                 .map(entry -> new AlterConfigOp(entry, AlterConfigOp.OpType.SET))
                 .collect(Collectors.toList());
+        // By name: the client of Kafka 3.9, for which this is compiled too, does not know it.
+        var of = new ConfigResource(ConfigResource.Type.valueOf("GROUP"), group);
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
-            admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), changes)).all().get();
+            admin.incrementalAlterConfigs(Map.of(of, changes)).all().get();
         }
     }
 
