@@ -13,16 +13,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{World, numbered, record, send_all};
+use common::{World, at, numbered, record, send_all};
 use prosody_testkit::broker::{Action, ApiKey, Match};
 use prosody_testkit::hostile::Batch;
 use prosody_wire::TopicPartition;
-use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
+use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader};
 use prosody_wire::produce::{Producer, ProducerConfig, SendOutcome};
-
-fn at(offset: i64) -> StartAt {
-    StartAt::Offset { offset, leader_epoch: -1 }
-}
 
 async fn batch(reader: &mut PartitionReader, millis: u64) -> Option<prosody_wire::batch::Batch> {
     match tokio::time::timeout(Duration::from_millis(millis), reader.next()).await {

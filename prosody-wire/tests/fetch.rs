@@ -14,17 +14,13 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{World, numbered, record};
+use common::{World, at, numbered, record};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::batch::NewBatch;
 use prosody_testkit::broker::{Action, ApiKey, Match};
 use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
 use prosody_wire::produce::{Producer, ProducerConfig};
 use prosody_wire::{ErrorCode, IsolationLevel, TopicPartition};
-
-fn at(offset: i64) -> StartAt {
-    StartAt::Offset { offset, leader_epoch: -1 }
-}
 
 fn fetcher(world: &World) -> Fetcher {
     Fetcher::new(&world.client, FetchConfig::default())

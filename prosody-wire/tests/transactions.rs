@@ -18,11 +18,11 @@ use bytes::{BufMut, BytesMut};
 use kafka_protocol::messages as m;
 use kafka_protocol::protocol::{Encodable, Request, StrBytes};
 use prosody_testkit::broker::batch::NewBatch;
-use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, StartAt};
+use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher};
 use prosody_wire::{IsolationLevel, TopicPartition};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use common::World;
+use common::{World, at};
 
 /// Sends one request and drops its answer, which the logs show better.
 async fn ask<R: Request>(world: &World, version: i16, request: R) {
@@ -100,8 +100,7 @@ async fn committed_transactions_are_read_whole_and_aborted_ones_not_at_all() {
     for partition in [0, 1] {
         assert_eq!(world.cluster.log("t", partition).len(), 18, "all of it is in the log");
         let config = FetchConfig { isolation: IsolationLevel::ReadCommitted, ..FetchConfig::default() };
-        let mut reader = Fetcher::new(&world.client, config)
-            .open(TopicPartition::new("t", partition), StartAt::Offset { offset: 0, leader_epoch: -1 });
+        let mut reader = Fetcher::new(&world.client, config).open(TopicPartition::new("t", partition), at(0));
         let mut seen = Vec::new();
         let end = world.cluster.log_end("t", partition).unwrap().end;
         let mut next = 0;

@@ -1,5 +1,5 @@
 // Samples of the README around a client: logging and administration.
-#pragma warning disable CA1812
+#pragma warning disable CA1812 // A host makes them.
 
 using Microsoft.Extensions.DependencyInjection;
 using Microsoft.Extensions.Hosting;

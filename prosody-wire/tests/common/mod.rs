@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use prosody_base::{Doors, Instant};
 use prosody_testkit::{Cluster, ClusterConfig};
+use prosody_wire::fetch::StartAt;
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, Sending};
 use prosody_wire::{Client, ClientConfig, PipeConnector};
 
@@ -102,4 +103,9 @@ pub fn send_all(
 
 pub fn numbered(prefix: &str, range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| format!("{prefix}{n}")).collect()
+}
+
+/// Reading begins at this offset, whatever its leader epoch is.
+pub fn at(offset: i64) -> StartAt {
+    StartAt::Offset { offset, leader_epoch: -1 }
 }

@@ -27,8 +27,7 @@ internal sealed class ClientMetrics
     private ClientMetrics()
     {
         string? version = typeof(ClientMetrics).Assembly.GetCustomAttribute<AssemblyInformationalVersionAttribute>()?.InformationalVersion;
-        // Lives as long as the process.
-#pragma warning disable CA2000
+#pragma warning disable CA2000 // Lives as long as the process.
         var meter = new Meter(MeterName, version);
 #pragma warning restore CA2000
         for (int metric = 0; metric < _table.Length; metric++)
