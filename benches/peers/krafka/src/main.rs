@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Meter, Options, Records, median};
 use krafka::consumer::{AutoOffsetReset, ConsumerBuilder, GroupProtocol};
-use krafka::protocol::Compression;
-use krafka::{Kafka, Record};
+use krafka::{Compression, Kafka, Record};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BUFFERED: i32 = 10_000;
