@@ -130,6 +130,12 @@ impl Clock {
         }
     }
 
+    /// Whether somebody moves it; see [`VirtualTime`](crate::VirtualTime).
+    #[must_use]
+    pub fn is_manual(&self) -> bool {
+        matches!(self.0, Kind::Manual(_))
+    }
+
     /// Keeps a clock that somebody moves where it is until the result is dropped: user code runs. Other clocks go on.
     pub fn hold(&self) -> Hold {
         let _held = match &self.0 {

@@ -119,6 +119,8 @@ struct State {
     changes: u64,
     /// What holds the clock has been waited for.
     waited: bool,
+    /// Something has ceased to hold it since the thread last had nothing to do.
+    released: bool,
 }
 
 impl Manual {
@@ -155,6 +157,12 @@ impl Manual {
             let mut state = self.lock();
             let Some(target) = state.target else { return };
             if state.holds > 0 && !state.waited {
+                return;
+            }
+            // Whoever let go on another thread may have started tasks here after this thread looked for some: it looks
+            // again, once the move has had its turn.
+            if std::mem::take(&mut state.released) {
+                self.0.told.notify_one();
                 return;
             }
             let next = state.sleepers.first_key_value().map(|((time, _), _)| *time);
@@ -201,6 +209,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.holds -= 1;
+        state.released = true;
         state.changed();
         // From another thread: its own has nothing to do and looks at the clock no more.
         self.0.0.told.notify_one();
@@ -299,6 +308,24 @@ mod tests {
         go.send(()).unwrap();
         moving.await;
         assert_eq!((late.await.unwrap(), seconds(&clock, start)), (5, 60));
+    }
+
+    /// Between the last look for tasks and the look at the clock another thread may start one and let go of the clock.
+    #[test]
+    fn after_a_hold_the_thread_looks_for_tasks_once_more() {
+        let clock = Manual::new();
+        clock.lock().target = Some(Duration::from_secs(5));
+        let held = clock.hold();
+        let mut shown = Vec::new();
+        let mut settled = || {
+            clock.settled();
+            shown.push(clock.lock().now.as_secs());
+        };
+        settled();
+        drop(held);
+        settled();
+        settled();
+        assert_eq!(shown, [0, 0, 5]);
     }
 
     async fn futures_pending<F: Future>(future: &mut Pin<&mut F>) -> bool {

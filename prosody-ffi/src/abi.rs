@@ -4,7 +4,7 @@
 //! would be undefined behaviour. A struct passed by pointer starts with its size, so that it can grow at its end.
 
 /// Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
-pub const PR_ABI_VERSION: u32 = 4;
+pub const PR_ABI_VERSION: u32 = 5;
 
 /// Done.
 pub const PR_OK: i32 = 0;

@@ -2,7 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::abi::{PR_FLAG_MAYBE_WRITTEN, PR_FLAG_TRANSIENT, PrBytes, PrError};
+use prosody_runtime::{Error, ErrorClass, ErrorKind, HandlerError};
+
+use crate::abi::{
+    PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_KAFKA, PR_ERROR_STATE, PR_ERROR_STORE, PR_ERROR_TIMEOUT,
+    PR_FLAG_MAYBE_WRITTEN, PR_FLAG_TRANSIENT, PrBytes, PrError,
+};
 
 /// Errors given out and not freed.
 static LIVE: AtomicU32 = AtomicU32::new(0);
@@ -47,6 +52,32 @@ impl Failure {
         owned.head.message = PrBytes::of(owned.message.as_bytes());
         LIVE.fetch_add(1, Ordering::Relaxed);
         Box::into_raw(owned).cast::<PrError>()
+    }
+}
+
+/// What a timer call of a handler says.
+pub(crate) fn of_store(error: &HandlerError) -> Failure {
+    let mut failure = Failure::new(PR_ERROR_STORE, error.text());
+    failure.transient = error.class() == ErrorClass::Transient;
+    failure
+}
+
+/// What a call of a client says.
+pub(crate) fn failed(error: Error) -> Failure {
+    Failure {
+        kind: match error.kind() {
+            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed | ErrorKind::Unsubscribed => {
+                PR_ERROR_STATE
+            }
+            ErrorKind::Invalid => PR_ERROR_ARGUMENT,
+            ErrorKind::Unreachable | ErrorKind::Timeout => PR_ERROR_TIMEOUT,
+            ErrorKind::Closed => PR_ERROR_CLOSED,
+            _ => PR_ERROR_KAFKA,
+        },
+        transient: error.is_retriable(),
+        maybe_written: error.may_have_been_written(),
+        code: error.code().unwrap_or_default().to_owned(),
+        message: error.to_string(),
     }
 }
 

@@ -360,7 +360,56 @@ pub unsafe extern "C" fn pr_delete_topic(admin: u64, op: u64, name: PrBytes, res
     })
 }
 
-/// Begins the end of a client or admin client: a graceful stop, then its queue closes. Returns at once.
+/// Makes a mock cluster whose clock stands still until `pr_cluster_advance` moves it; clients with bootstrap
+/// `mock://<name>` go by it. Before the first of them.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_cluster_new(name: PrBytes, cluster: *mut u64, error: *mut *mut PrError) -> i32 {
+    guard("pr_cluster_new", 0, || {
+        // SAFETY: the module's contract.
+        let Some(name) = (unsafe { text(name) }).filter(|name| !name.is_empty()) else { return PR_INVALID };
+        // SAFETY: the module's contract.
+        unsafe { give(cluster, error, Host::cluster(name)) }
+    })
+}
+
+/// Moves the clock of a mock cluster.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_cluster_advance(
+    cluster: u64,
+    op: u64,
+    milliseconds: u64,
+    result: *mut PrResult,
+) -> i32 {
+    guard("pr_cluster_advance", cluster, || {
+        with(cluster, |host| {
+            let by = Duration::from_millis(milliseconds);
+            // SAFETY: the module's contract.
+            unsafe { answer(result, |result| host.advance(op, by, result)) }
+        })
+    })
+}
+
+/// What the clock of a mock cluster shows: the result's number, in milliseconds since the Unix epoch.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pr_cluster_now(cluster: u64, result: *mut PrResult) -> i32 {
+    guard("pr_cluster_now", cluster, || {
+        with(cluster, |host| {
+            // SAFETY: the module's contract.
+            unsafe { answer(result, |result| host.now(result)) }
+        })
+    })
+}
+
+/// Begins the end of what a handle means: a graceful stop, then its queue closes. Returns at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn pr_close(handle: u64) -> i32 {
     guard("pr_close", handle, || match host::find(handle) {

@@ -1,4 +1,4 @@
-//! What is behind a handle? A client or an admin client of the runtime, its port to .NET, and where it is in its life.
+//! What is behind a handle? A client, an admin client or a mock cluster of the runtime, its port to .NET, and where it is in its life.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -7,19 +7,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prosody_base::{Doors, Lane};
 use prosody_runtime::{
-    Admin, Client, ConfigError, ConsumerState, Error, ErrorClass, ErrorKind, HandlerError, OPTIONS, Options,
-    TokenError,
+    Admin, Client, ConfigError, ConsumerState, OPTIONS, Options, TokenError, VirtualCluster,
 };
 
 use crate::abi::{
-    PR_CLIENT_GIVES_TOKENS, PR_CLOSED, PR_ERROR_ARGUMENT, PR_ERROR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_KAFKA,
-    PR_ERROR_STATE, PR_ERROR_STORE, PR_ERROR_TIMEOUT, PR_FAILED, PR_INVALID, PR_OK, PR_STALE,
-    PR_STATE_CONFIGURED, PR_STATE_RUNNING, PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR,
+    PR_CLIENT_GIVES_TOKENS, PR_CLOSED, PR_ERROR_CONFIG, PR_ERROR_STATE, PR_FAILED, PR_INVALID, PR_OK,
+    PR_STALE, PR_STATE_CONFIGURED, PR_STATE_RUNNING, PR_STATE_UNCONFIGURED, PR_TIMER_CLEAR,
     PR_TIMER_CLEAR_AND_SCHEDULE, PR_TIMER_SCHEDULE, PR_TIMER_UNSCHEDULE, PR_TOKEN_GIVEN, PR_TOKEN_REFUSED,
     PrBytes, PrClientInfo, PrCounters, PrResult, PrSnapshot,
 };
 use crate::bridge::Bridge;
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, failed, of_store};
 use crate::handles::Handles;
 use crate::pairs::pairs;
 use crate::port::Port;
@@ -47,6 +45,7 @@ pub(crate) struct Host {
 enum Core {
     Client(Client, Arc<Tokens>),
     Admin(Admin),
+    Cluster(VirtualCluster),
 }
 
 /// The object behind a handle.
@@ -88,7 +87,7 @@ pub(crate) fn counters() -> PrCounters {
 pub(crate) fn metrics() -> Vec<u8> {
     let readings = HOSTS.all().into_iter().filter_map(|host| match &host.core {
         Core::Client(client, _) if !host.freed.load(Ordering::Acquire) => Some(client.metrics()),
-        Core::Client(..) | Core::Admin(_) => None,
+        Core::Client(..) | Core::Admin(_) | Core::Cluster(_) => None,
     });
     metrics::readings(readings)
 }
@@ -129,6 +128,15 @@ impl Host {
         Ok(Host::register(doors, port, core, Box::default()))
     }
 
+    /// Makes a mock cluster with a clock of its own and its handle.
+    pub(crate) fn cluster(name: &str) -> Result<u64, Failure> {
+        install();
+        let (doors, port) = start()?;
+        let cluster = VirtualCluster::open(name)
+            .map_err(|error| Failure::new(PR_ERROR_STATE, format!("opening a mock cluster: {error}")))?;
+        Ok(Host::register(doors, port, Core::Cluster(cluster), Box::default()))
+    }
+
     fn register(doors: Doors, port: Arc<Port>, core: Core, source_system: Box<str>) -> u64 {
         let (closing, freed) = (AtomicBool::new(false), AtomicBool::new(false));
         HOSTS.insert(Arc::new(Host { port, doors, core, source_system, closing, freed }))
@@ -137,7 +145,7 @@ impl Host {
     pub(crate) fn info(&self) -> PrClientInfo {
         let shutdown = match &self.core {
             Core::Client(client, _) => client.shutdown_timeout(),
-            Core::Admin(_) => Duration::ZERO,
+            Core::Admin(_) | Core::Cluster(_) => Duration::ZERO,
         };
         PrClientInfo {
             size: size_of::<PrClientInfo>() as u32,
@@ -266,6 +274,24 @@ impl Host {
         self.port.start(&self.doors.spawner, op, work, result)
     }
 
+    pub(crate) fn advance(&self, op: u64, by: Duration, result: &mut PrResult) -> i32 {
+        let Core::Cluster(cluster) = &self.core else { return PR_INVALID };
+        let cluster = cluster.clone();
+        let work = async move {
+            cluster.advance(by).await;
+            Ok(0)
+        };
+        self.port.start(&self.doors.spawner, op, work, result)
+    }
+
+    /// What the clock of a mock cluster shows, in milliseconds since the Unix epoch.
+    pub(crate) fn now(&self, result: &mut PrResult) -> i32 {
+        let Core::Cluster(cluster) = &self.core else { return PR_INVALID };
+        let since = cluster.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        result.value = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        PR_OK
+    }
+
     /// Starts the graceful stop; the queue closes at its end.
     pub(crate) fn close(self: &Arc<Self>) -> i32 {
         if self.closing.swap(true, Ordering::AcqRel) {
@@ -280,6 +306,7 @@ impl Host {
                     }
                 }
                 Core::Admin(admin) => admin.close().await,
+                Core::Cluster(_) => {}
             }
             let deadline = host.doors.clock.now() + LAST_REPORTS;
             let _ = host.doors.clock.until(deadline, host.port.all_reported()).await;
@@ -344,30 +371,6 @@ fn together<T>(mut wrong: Vec<String>, built: Result<T, ConfigError>) -> Result<
     };
     drop(made);
     Err(Failure::new(PR_ERROR_CONFIG, wrong.join("\n")))
-}
-
-fn of_store(error: &HandlerError) -> Failure {
-    let mut failure = Failure::new(PR_ERROR_STORE, error.text());
-    failure.transient = error.class() == ErrorClass::Transient;
-    failure
-}
-
-fn failed(error: Error) -> Failure {
-    Failure {
-        kind: match error.kind() {
-            ErrorKind::Unconfigured | ErrorKind::AlreadySubscribed | ErrorKind::Unsubscribed => {
-                PR_ERROR_STATE
-            }
-            ErrorKind::Invalid => PR_ERROR_ARGUMENT,
-            ErrorKind::Unreachable | ErrorKind::Timeout => PR_ERROR_TIMEOUT,
-            ErrorKind::Closed => PR_ERROR_CLOSED,
-            _ => PR_ERROR_KAFKA,
-        },
-        transient: error.is_retriable(),
-        maybe_written: error.may_have_been_written(),
-        code: error.code().unwrap_or_default().to_owned(),
-        message: error.to_string(),
-    }
 }
 
 fn at(seconds: i64) -> SystemTime {

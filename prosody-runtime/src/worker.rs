@@ -34,7 +34,7 @@ pub(crate) fn gate<H: Handler>(
     let launch = move |gate: &Arc<Gate>, seat: Arc<Seat>| {
         let worker = work(Arc::clone(gate), seat, Arc::clone(&pipeline), Arc::clone(&handler));
         match &crew {
-            Some(crew) => Arc::clone(crew).employ(Worker::new(gate, worker)),
+            Some(crew) => Arc::clone(crew).employ(Worker::new(gate, &pipeline.clock, worker)),
             None => spawner.spawn(Lane::Work, worker).detach(),
         }
     };

@@ -19,6 +19,15 @@ public sealed class SampleTests
     }
 
     [Fact]
+    public async Task The_sample_of_a_test_lets_three_hours_pass_in_no_time()
+    {
+        using var sample = new Sample("Testing");
+        await sample.Line("after 2.9 hours: 0 reminders");
+        await sample.Line("after 3.1 hours: 1 reminder, after 3.0");
+        Assert.Equal(0, await sample.ExitAsync());
+    }
+
+    [Fact]
     public async Task The_worker_runs_until_it_is_told_to_stop()
     {
         using var sample = new Sample("Worker", ("Prosody__Mock", "true"));

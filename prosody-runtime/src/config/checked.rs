@@ -19,7 +19,7 @@ use crate::schedule::fair::Policy;
 /// The rebalance timeout must outlast a drain, and brokers refuse absurd ones.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
 /// Longer would let a broker hold a fetch past our request timeout.
-const MAX_POLL: Duration = Duration::from_secs(10);
+pub(crate) const MAX_POLL: Duration = Duration::from_secs(10);
 /// Longest window of a share.
 const MAX_WINDOW: Duration = Duration::from_secs(86_400);
 /// Less could not hold one default fetch of a partition.

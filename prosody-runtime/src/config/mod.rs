@@ -20,7 +20,7 @@ mod places;
 mod security;
 mod table;
 
-pub(crate) use checked::{Checked, check};
+pub(crate) use checked::{Checked, MAX_POLL, check};
 pub use choices::{
     Compression, GroupProtocol, IsolationLevel, Mode, Partitioner, SaslMechanism, SecurityProtocol,
     SpanRelation,

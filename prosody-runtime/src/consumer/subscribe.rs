@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::assign::Assignments;
 use super::commit::Commits;
 use super::{Inner, Lasting, Subscription, run};
-use crate::config::Mode;
+use crate::config::{MAX_POLL, Mode};
 use crate::durable::images::Images;
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
@@ -176,7 +176,8 @@ fn fetch_config(lasting: &Lasting) -> FetchConfig {
     let config = &lasting.config;
     FetchConfig {
         buffer_bytes: usize::try_from(config.fetch_buffer).unwrap_or(usize::MAX),
-        max_wait: config.poll_interval,
+        // It is answered as soon as there is something, and otherwise its end is one more step of a clock that somebody moves.
+        max_wait: if lasting.doors.clock.is_manual() { MAX_POLL } else { config.poll_interval },
         isolation: config.isolation.into(),
         client_rack: config.client_rack.clone(),
         ..FetchConfig::default()

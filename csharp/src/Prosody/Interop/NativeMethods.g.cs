@@ -17,7 +17,7 @@ namespace Prosody.Interop
         /// <summary>
         ///  Version of everything in this file and of the exports' signatures. .NET refuses to run with another one.
         /// </summary>
-        internal const uint PR_ABI_VERSION = 4;
+        internal const uint PR_ABI_VERSION = 5;
         /// <summary>
         ///  Done.
         /// </summary>
@@ -354,7 +354,35 @@ namespace Prosody.Interop
         internal static extern int pr_delete_topic(ulong admin, ulong op, PrBytes name, PrResult* result);
 
         /// <summary>
-        ///  Begins the end of a client or admin client: a graceful stop, then its queue closes. Returns at once.
+        ///  Makes a mock cluster whose clock stands still until `pr_cluster_advance` moves it; clients with bootstrap
+        ///  `mock://&lt;name&gt;` go by it. Before the first of them.
+        ///
+        ///  # Safety
+        ///  See the module.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_cluster_new", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int pr_cluster_new(PrBytes name, ulong* cluster, PrError** error);
+
+        /// <summary>
+        ///  Moves the clock of a mock cluster.
+        ///
+        ///  # Safety
+        ///  See the module.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_cluster_advance", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int pr_cluster_advance(ulong cluster, ulong op, ulong milliseconds, PrResult* result);
+
+        /// <summary>
+        ///  What the clock of a mock cluster shows: the result's number, in milliseconds since the Unix epoch.
+        ///
+        ///  # Safety
+        ///  See the module.
+        /// </summary>
+        [DllImport(__DllName, EntryPoint = "pr_cluster_now", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        internal static extern int pr_cluster_now(ulong cluster, PrResult* result);
+
+        /// <summary>
+        ///  Begins the end of what a handle means: a graceful stop, then its queue closes. Returns at once.
         /// </summary>
         [DllImport(__DllName, EntryPoint = "pr_close", CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         internal static extern int pr_close(ulong handle);
