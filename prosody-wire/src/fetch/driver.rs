@@ -68,6 +68,8 @@ struct Broker {
     rotation: usize,
     /// When the last poll was answered, or the first one was sent.
     answered_at: Option<Instant>,
+    /// How far it is.
+    distance: Option<Duration>,
     /// Bytes to be held of its partitions.
     wanted: usize,
 }
@@ -91,6 +93,8 @@ pub(super) struct Driver {
     starved: Option<BrokerId>,
 }
 
+/// A reader whose broker is near waits for the others to read on; only after this long more memory is used for it.
+const HESITATION: Duration = Duration::from_millis(20);
 /// With shares smaller than a batch, partitions take turns of this length.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -136,7 +140,7 @@ impl Driver {
         parts
             .chain(brokers)
             .chain(self.leaderless_at)
-            .chain(self.starved_at.map(|at| at + TURN))
+            .chain(self.starved_at.into_iter().flat_map(|at| [at + HESITATION, at + TURN]))
             .filter(|at| *at > now)
             .fold(now + Duration::from_secs(3600), Instant::min)
     }
@@ -228,13 +232,17 @@ impl Driver {
         self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
         if !starved {
             self.starved_at = None;
-        } else if self.widen() {
+            return;
+        }
+        let for_long = now.saturating_duration_since(*self.starved_at.get_or_insert(now));
+        // Where nothing is held, a poll that waits at a broker has reserved the memory, and nobody will read on.
+        let patient = self.shared.budget.held() > 0 && for_long < HESITATION;
+        let more = (!patient && self.widen()) || (for_long >= TURN && self.take_turns(now));
+        if more {
             self.shared.ring();
-        } else if self.starved_at.get_or_insert(now).checked_add(TURN).is_some_and(|at| at <= now) {
+        }
+        if more || for_long >= TURN {
             self.starved_at = Some(now);
-            if self.take_turns(now) {
-                self.shared.ring();
-            }
         }
     }
 
