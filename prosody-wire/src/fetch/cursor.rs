@@ -33,6 +33,10 @@ pub(crate) enum Lookup {
     OutOfRange,
     /// The topic was deleted and made again: the old position means nothing.
     Recreated,
+    /// Whether the log still has what was read: where the epoch of the last batch ends (KIP-320).
+    Epoch,
+    /// The log has never reached the epoch of the last batch: it is another one, and the old position means nothing.
+    OtherLog,
 }
 
 /// A position that changed by itself.
@@ -50,6 +54,8 @@ pub(crate) struct Cursor {
     position: Offset,
     /// The leader epoch of the last batch, −1 for none.
     last_epoch: LeaderEpoch,
+    /// The leader epoch under which the last batch is known to be in the log.
+    proven: LeaderEpoch,
     lookup: Option<Lookup>,
     /// The topic this position belongs to.
     topic_id: Option<TopicId>,
@@ -62,7 +68,7 @@ impl Cursor {
             StartAt::Earliest => (0, -1, Some(Lookup::Earliest)),
             StartAt::Latest => (0, -1, Some(Lookup::Latest)),
         };
-        Cursor { position, last_epoch, lookup, topic_id: None }
+        Cursor { position, last_epoch, proven: -1, lookup, topic_id: None }
     }
 
     /// The offset to fetch; `None` while it has to be looked up.
@@ -133,6 +139,36 @@ impl Cursor {
         Some(Moved { from, to: end, why: "the log was truncated after a leader change" })
     }
 
+    /// Under this leader, whose Fetch cannot say so itself, is the last batch still there? If that is not known it has to be
+    /// asked, and what was fetched meanwhile is fetched again.
+    pub(crate) fn is_proven(&mut self, leader_epoch: LeaderEpoch) -> bool {
+        if self.last_epoch >= 0 && self.proven != leader_epoch && self.lookup.is_none() {
+            self.lookup = Some(Lookup::Epoch);
+            return false;
+        }
+        self.proven = leader_epoch;
+        true
+    }
+
+    /// The leader of `leader_epoch` answered `Lookup::Epoch`: its log has `epoch` at most, until `end`. Both are −1 when it
+    /// knows no such epoch.
+    pub(crate) fn epoch_ends(
+        &mut self,
+        leader_epoch: LeaderEpoch,
+        epoch: LeaderEpoch,
+        end: Offset,
+    ) -> Option<Moved> {
+        if self.lookup != Some(Lookup::Epoch) {
+            return None;
+        }
+        if epoch < 0 || end < 0 {
+            self.lookup = Some(Lookup::OtherLog);
+            return None;
+        }
+        (self.lookup, self.proven) = (None, leader_epoch);
+        self.truncated(self.position, epoch, end)
+    }
+
     /// ListOffsets answered `lookup` with the log's start and end. Says when a known position was given up for another.
     pub(crate) fn found(&mut self, lookup: Lookup, earliest: Offset, latest: Offset) -> Option<Moved> {
         if self.lookup != Some(lookup) {
@@ -151,10 +187,14 @@ impl Cursor {
             }
             // A replica that lagged behind, or a log that has grown since.
             Lookup::OutOfRange if (earliest..=latest).contains(&from) && !sabotaged("out-of-range-asked") => {
+                // Or a log without the epoch of the last batch, which a Fetch is refused for in the same words.
+                self.lookup = (self.last_epoch >= 0).then_some(Lookup::Epoch);
                 return None;
             }
             Lookup::OutOfRange => "the offset is out of range",
             Lookup::Recreated => "the topic was deleted and created again",
+            Lookup::OtherLog => "the log does not know the leader epoch of what was read last",
+            Lookup::Epoch => return None,
         };
         self.position = earliest;
         self.last_epoch = -1;
@@ -185,6 +225,14 @@ mod tests {
             earliest: i64,
             latest: i64,
         },
+        /// Another leader, whose Fetch does not say where epochs end.
+        Leader {
+            epoch: i32,
+        },
+        EpochEnds {
+            epoch: i32,
+            end: i64,
+        },
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -194,6 +242,8 @@ mod tests {
             1 => (-1i64..60).prop_map(|to| Op::Truncated { to }),
             1 => Just(Op::Recreated),
             2 => (0i64..30, 0i64..60).prop_map(|(earliest, more)| Op::Found { earliest, latest: earliest + more }),
+            1 => (0i32..4).prop_map(|epoch| Op::Leader { epoch }),
+            2 => (-1i32..4, -1i64..60).prop_map(|(epoch, end)| Op::EpochEnds { epoch, end }),
         ];
         proptest::collection::vec(op, 0..40)
     }
@@ -234,13 +284,27 @@ mod tests {
                     Op::Found { earliest, latest } => {
                         if let Some(lookup) = cursor.lookup() {
                             let moved = cursor.found(lookup, earliest, latest);
-                            let stays = lookup == Lookup::OutOfRange && (earliest..=latest).contains(&expected);
+                            let stays = lookup == Lookup::Epoch
+                                || lookup == Lookup::OutOfRange && (earliest..=latest).contains(&expected);
                             prop_assert_eq!(moved.is_none(), stays);
                             if let Some(moved) = moved {
                                 prop_assert_eq!((moved.from, moved.to), (expected, earliest));
                                 expected = earliest;
                             }
                         }
+                    }
+                    Op::Leader { epoch } => {
+                        let knows = cursor.position().is_some();
+                        prop_assert!(knows || cursor.is_proven(epoch), "one question at a time");
+                        prop_assert_eq!(cursor.is_proven(epoch) || cursor.lookup() == Some(Lookup::Epoch), true);
+                    }
+                    Op::EpochEnds { epoch, end } => {
+                        let asked = cursor.lookup() == Some(Lookup::Epoch);
+                        if let Some(moved) = cursor.epoch_ends(3, epoch, end) {
+                            prop_assert!(asked && (moved.from, moved.to) == (expected, end) && end < expected);
+                            expected = end;
+                        }
+                        prop_assert_ne!(cursor.lookup(), Some(Lookup::Epoch));
                     }
                 }
                 if let Some(position) = cursor.position() {

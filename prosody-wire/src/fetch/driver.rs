@@ -22,7 +22,7 @@ use super::wire::Ask;
 use crate::cluster::{Cluster, Metadata};
 use crate::conn::Connection;
 use crate::error::Error;
-use crate::types::BrokerId;
+use crate::types::{BrokerId, LeaderEpoch};
 use request::{Choice, choose, extra, send};
 
 /// One partition of a request that is under way.
@@ -31,6 +31,7 @@ struct Asked {
     id: ReaderId,
     key: Key,
     offset: i64,
+    leader_epoch: LeaderEpoch,
 }
 
 /// The two kinds of request a broker can have from us, each at most once.
@@ -44,8 +45,18 @@ enum Kind {
 
 #[derive(Debug)]
 enum Event {
-    Fetched { broker: BrokerId, kind: Kind, asked: Vec<Asked>, reserved: usize, result: Result<Reply, Error> },
-    Offsets { broker: BrokerId, asked: Vec<(ReaderId, Lookup)>, result: Result<Vec<Ends>, Error> },
+    Fetched {
+        broker: BrokerId,
+        kind: Kind,
+        asked: Vec<Asked>,
+        reserved: usize,
+        result: Result<Reply, Error>,
+    },
+    Offsets {
+        broker: BrokerId,
+        asked: Vec<(ReaderId, Lookup, LeaderEpoch)>,
+        result: Result<Vec<Ends>, Error>,
+    },
 }
 
 #[derive(Debug)]

@@ -1,11 +1,12 @@
-//! Where does a partition's log begin and end? ListOffsets, for the partitions of one broker at once.
+//! Where does a partition's log begin and end, and where an epoch in it? ListOffsets and OffsetForLeaderEpoch, for the
+//! partitions of one broker at once.
 
 use std::collections::BTreeMap;
 
 use super::cursor::Lookup;
 use crate::cluster::{Cluster, Lane};
 use crate::error::Error;
-use crate::proto::{ErrorCode, messages, topic_name, topic_of};
+use crate::proto::{ApiKey, ErrorCode, messages, topic_name, topic_of};
 use crate::types::{BrokerId, IsolationLevel, TopicPartition};
 
 /// Timestamps that stand for the ends of the log.
@@ -17,6 +18,8 @@ const LATEST: i64 = -1;
 pub(crate) struct Wanted {
     pub(crate) tp: TopicPartition,
     pub(crate) leader_epoch: i32,
+    /// The epoch of the last batch that was read.
+    pub(crate) last_epoch: i32,
     pub(crate) lookup: Lookup,
 }
 
@@ -27,6 +30,11 @@ pub(crate) enum Ends {
     Found {
         earliest: i64,
         latest: i64,
+    },
+    /// The largest epoch of the log that is not above the one asked for, and the offset behind it.
+    Epoch {
+        epoch: i32,
+        end: i64,
     },
     Failed(ErrorCode),
 }
@@ -43,7 +51,8 @@ pub(crate) async fn ask(
         move |wanted: &&Wanted| match wanted.lookup {
             Lookup::Latest => timestamp == LATEST,
             Lookup::OutOfRange => true,
-            Lookup::Earliest | Lookup::Recreated => timestamp == EARLIEST,
+            Lookup::Earliest | Lookup::Recreated | Lookup::OtherLog => timestamp == EARLIEST,
+            Lookup::Epoch => false,
         }
     };
     // Whether a position lies in the log is a question of all its records, committed or not.
@@ -53,13 +62,21 @@ pub(crate) async fn ask(
         one_end(cluster, broker, lane, isolation, EARLIEST, wanted.iter().filter(needs(EARLIEST))).await?;
     let latest =
         one_end(cluster, broker, lane, isolation, LATEST, wanted.iter().filter(needs(LATEST))).await?;
+    let epochs =
+        epoch_ends(cluster, broker, wanted.iter().filter(|wanted| wanted.lookup == Lookup::Epoch)).await?;
     let ends = wanted.iter().map(|wanted| {
+        if wanted.lookup == Lookup::Epoch {
+            return epochs
+                .get(&wanted.tp)
+                .copied()
+                .unwrap_or(Ends::Failed(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        }
         let missing = || Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         let (first, last) = (earliest.get(&wanted.tp).copied(), latest.get(&wanted.tp).copied());
         let both = match wanted.lookup {
             Lookup::Latest => (last, last),
             Lookup::OutOfRange => (first, last),
-            Lookup::Earliest | Lookup::Recreated => (first, first),
+            Lookup::Earliest | Lookup::Recreated | Lookup::OtherLog | Lookup::Epoch => (first, first),
         };
         match (both.0.unwrap_or_else(missing), both.1.unwrap_or_else(missing)) {
             (Ok(earliest), Ok(latest)) => Ends::Found { earliest, latest },
@@ -112,6 +129,52 @@ async fn one_end<'a>(
         for partition in &topic.partitions {
             let end = ErrorCode::check(partition.error_code).map(|()| partition.offset);
             found.insert(TopicPartition::new(name.clone(), partition.partition_index), end);
+        }
+    }
+    Ok(found)
+}
+
+/// Where the epochs of the last batches end. A broker that cannot say contradicts nothing.
+async fn epoch_ends<'a>(
+    cluster: &Cluster,
+    broker: BrokerId,
+    wanted: impl Iterator<Item = &'a Wanted>,
+) -> Result<BTreeMap<TopicPartition, Ends>, Error> {
+    use messages::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
+    let wanted: Vec<&Wanted> = wanted.collect();
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let connection = cluster.short(broker).await?;
+    if connection.version(ApiKey::OffsetForLeaderEpoch).is_none() {
+        let kept =
+            |wanted: &Wanted| (wanted.tp.clone(), Ends::Epoch { epoch: wanted.last_epoch, end: i64::MAX });
+        return Ok(wanted.into_iter().map(kept).collect());
+    }
+    let mut topics: BTreeMap<&str, Vec<OffsetForLeaderPartition>> = BTreeMap::new();
+    for Wanted { tp, leader_epoch, last_epoch, .. } in wanted {
+        let partition = OffsetForLeaderPartition::default()
+            .with_partition(tp.partition)
+            .with_current_leader_epoch(*leader_epoch)
+            .with_leader_epoch(*last_epoch);
+        topics.entry(&tp.topic).or_default().push(partition);
+    }
+    let topics = topics.into_iter().map(|(topic, partitions)| {
+        OffsetForLeaderTopic::default().with_topic(topic_name(topic)).with_partitions(partitions)
+    });
+    let request = messages::OffsetForLeaderEpochRequest::default()
+        .with_replica_id((-1).into())
+        .with_topics(topics.collect());
+    let response = connection.call(&request, cluster.limits().request_timeout).await?;
+    let mut found = BTreeMap::new();
+    for topic in &response.topics {
+        let name = topic_of(&topic.topic);
+        for partition in &topic.partitions {
+            let ends = match ErrorCode::check(partition.error_code) {
+                Ok(()) => Ends::Epoch { epoch: partition.leader_epoch, end: partition.end_offset },
+                Err(code) => Ends::Failed(code),
+            };
+            found.insert(TopicPartition::new(name.clone(), partition.partition), ends);
         }
     }
     Ok(found)

@@ -219,7 +219,8 @@ impl RecordReader {
         if topic.id != asked {
             return pending("the topic was created again meanwhile".to_owned());
         }
-        let wanted = offsets::Wanted { tp: run.partition.clone(), leader_epoch, lookup: Lookup::OutOfRange };
+        let (tp, lookup) = (run.partition.clone(), Lookup::OutOfRange);
+        let wanted = offsets::Wanted { tp, leader_epoch, last_epoch: -1, lookup };
         let ends =
             offsets::ask(&self.cluster, leader, Lane::Coordination, self.isolation, vec![wanted]).await?;
         match ends.first() {
@@ -233,7 +234,7 @@ impl RecordReader {
                 pending(format!("it is out of range, and the log holds {earliest} to {latest}"))
             }
             Some(Ends::Failed(code)) => Err(Error::broker(asking(leader), *code)),
-            None => pending("nothing is known about the log's ends".to_owned()),
+            Some(Ends::Epoch { .. }) | None => pending("nothing is known about the log's ends".to_owned()),
         }
     }
 

@@ -17,6 +17,8 @@ use crate::wire::{Reader, put_compact_len, put_string};
 const RACKS: i16 = 11;
 /// First version with compact strings and tagged fields, and with the epoch of the last record fetched (KIP-595).
 const FLEXIBLE: i16 = 12;
+/// First version that says where the log parts from what was read: at the end of that epoch.
+pub(crate) const DIVERGING: i16 = FLEXIBLE;
 /// First version that names topics by id (KIP-516).
 pub(crate) const TOPIC_IDS: i16 = 13;
 /// First version in which the replica is a tagged field (KIP-903).

@@ -17,6 +17,16 @@ impl Cluster {
         self.inner(topic, partition, |inner| inner.lead(broker)).is_some()
     }
 
+    /// An unclean election: a broker leads that does not have the records from `offset` on, as far as whole batches go. They
+    /// are gone, and others will take their offsets. False when there is no such partition.
+    pub fn elect_unclean(&self, topic: &str, partition: i32, broker: i32, offset: i64) -> bool {
+        self.inner(topic, partition, |inner| {
+            inner.log.truncate(offset);
+            inner.lead(broker);
+        })
+        .is_some()
+    }
+
     /// Makes metadata say something else about a partition than what is so; `Told::default()` makes it say the truth again.
     pub fn script_metadata(&self, topic: &str, partition: i32, told: Told) {
         lock(&self.shared.script).insert((topic.to_owned(), partition), told);

@@ -247,6 +247,19 @@ impl Log {
         }
     }
 
+    /// Batches that reach to `offset` or beyond are gone, and what was known of their producers.
+    pub fn truncate(&mut self, offset: i64) {
+        while self.batches.back().is_some_and(|newest| newest.last_offset >= offset) {
+            let Some(newest) = self.batches.pop_back() else { break };
+            self.bytes -= newest.len();
+            self.end = newest.base_offset.max(self.start);
+        }
+        self.sequences = Sequences::default();
+        self.epochs.retain(|(_, start)| *start <= self.end);
+        self.open.retain(|_, first| *first < self.end);
+        self.aborted.retain(|aborted| aborted.last_offset < self.end);
+    }
+
     /// A leader of a new epoch took over at the end of the log.
     pub fn lead(&mut self, epoch: i32) {
         if self.epochs.last().is_some_and(|(_, start)| *start == self.end) {
@@ -255,14 +268,17 @@ impl Log {
         self.epochs.push((epoch, self.end));
     }
 
-    /// The largest epoch not above `epoch`, and the offset after its last record (KIP-320); (−1, −1) when unknown.
+    /// The largest epoch not above `epoch`, and the offset after its last record (KIP-320); (−1, −1) when the log has not
+    /// reached that epoch, and the start of the log when it begins with a later one.
     #[must_use]
     pub fn epoch_end(&self, epoch: i32) -> (i32, i64) {
         let next = self.epochs.partition_point(|(known, _)| *known <= epoch);
-        let Some((found, _)) = next.checked_sub(1).and_then(|at| self.epochs.get(at)) else {
-            return (-1, -1);
-        };
-        (*found, self.epochs.get(next).map_or(self.end, |(_, start)| *start))
+        let found = next.checked_sub(1).and_then(|at| self.epochs.get(at)).map_or(epoch, |(found, _)| *found);
+        match self.epochs.get(next) {
+            Some((_, start)) => (found, *start),
+            None if found == epoch && !self.epochs.is_empty() => (epoch, self.end),
+            None => (-1, -1),
+        }
     }
 
     /// Leader epoch of the record at `offset`, or of the end of the log.

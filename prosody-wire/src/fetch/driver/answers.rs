@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fetch::buffer::{Charge, Counted, Fetched, Part, Queued};
 use crate::fetch::plan::{distance, expanded, wanted};
 use crate::fetch::validate::walk;
-use crate::fetch::wire::{self, Answer, PartitionData, TopicRef};
+use crate::fetch::wire::{self, Answer, DIVERGING, PartitionData, TopicRef};
 use crate::proto::{Disposition, ErrorCode};
 use crate::types::BrokerId;
 
@@ -33,6 +33,8 @@ impl Driver {
         if let (Kind::Poll, Ok(reply)) = (kind, &result) {
             self.look_ahead(now, id, reply);
         }
+        // An older one cannot say that the log has parted from what was read.
+        let says_diverging = result.as_ref().is_ok_and(|reply| reply.version >= DIVERGING);
         let answer = result.and_then(|reply| self.read(id, reply));
         let failures = self.brokers.get(&id).map_or(1, |broker| broker.failures + 1);
         let wait = self.backoff(failures);
@@ -84,6 +86,9 @@ impl Driver {
         }
         (broker.failures, broker.retry_at) = (0, None);
         self.learn(&answer, asked);
+        if !says_diverging {
+            self.prove(asked);
+        }
         self.apply(now, id, kind, asked, answer);
     }
 
@@ -112,6 +117,16 @@ impl Driver {
         let read = |id: &BrokerId| state.parts.values().any(|part| part.source(now).as_ref() == Some(id));
         let sources = self.brokers.iter().filter(|(id, _)| read(id));
         self.shared.set_window(sources.fold(0, |all: usize, (_, one)| all.saturating_add(one.wanted)));
+    }
+
+    /// Partitions with a new leader are asked for once more when it is known that it has what was read.
+    fn prove(&self, asked: &[Asked]) {
+        let mut state = self.shared.state();
+        for asked in asked {
+            if let Some(part) = state.parts.get_mut(&asked.id) {
+                part.cursor.is_proven(asked.leader_epoch);
+            }
+        }
     }
 
     fn read(&self, id: BrokerId, reply: Reply) -> Result<Answer, Error> {

@@ -12,7 +12,7 @@ use crate::fetch::buffer::{Part, Queued, ReaderId};
 use crate::fetch::cursor::Lookup;
 use crate::fetch::offsets::{self, Ends};
 use crate::proto::Disposition;
-use crate::types::BrokerId;
+use crate::types::{BrokerId, LeaderEpoch};
 
 /// How long a partition may be without a leader before the log is told: an election takes less.
 const LEADERLESS: Duration = Duration::from_secs(10);
@@ -31,8 +31,12 @@ impl Driver {
                 if let (Some(lookup), Some(leader)) = (part.cursor.lookup(), part.leader)
                     && part.retry_at.is_none_or(|at| at <= now)
                 {
-                    let wanted_part =
-                        offsets::Wanted { tp: part.tp.clone(), leader_epoch: part.leader_epoch, lookup };
+                    let wanted_part = offsets::Wanted {
+                        tp: part.tp.clone(),
+                        leader_epoch: part.leader_epoch,
+                        last_epoch: part.cursor.last_epoch(),
+                        lookup,
+                    };
                     wanted.entry(leader).or_default().push((*id, lookup, wanted_part));
                 }
             }
@@ -45,11 +49,11 @@ impl Driver {
             broker.resolving += 1;
             // Where heartbeats go they are waited for. The lane of fetches is needed next, and free but for polls.
             let lane = if broker.polling { Lane::Coordination } else { Lane::Fetch };
-            let asked: Vec<(ReaderId, Lookup)> =
-                wanted.iter().map(|(id, lookup, _)| (*id, *lookup)).collect();
+            let asked: Vec<(ReaderId, Lookup, LeaderEpoch)> =
+                wanted.iter().map(|(id, lookup, part)| (*id, *lookup, part.leader_epoch)).collect();
             {
                 let mut state = self.shared.state();
-                for (id, _) in &asked {
+                for (id, ..) in &asked {
                     if let Some(part) = state.parts.get_mut(id) {
                         part.resolving = true;
                     }
@@ -68,7 +72,7 @@ impl Driver {
         &mut self,
         now: Instant,
         id: BrokerId,
-        asked: &[(ReaderId, Lookup)],
+        asked: &[(ReaderId, Lookup, LeaderEpoch)],
         result: Result<Vec<Ends>, Error>,
     ) {
         let failures = self.brokers.get(&id).map_or(0, |broker| broker.failures + 1);
@@ -77,7 +81,7 @@ impl Driver {
         broker.resolving = broker.resolving.saturating_sub(1);
         {
             let mut state = self.shared.state();
-            for (id, _) in asked {
+            for (id, ..) in asked {
                 if let Some(part) = state.parts.get_mut(id) {
                     part.resolving = false;
                 }
@@ -98,19 +102,27 @@ impl Driver {
         let limits = self.shared.cluster.limits().clone();
         let mut refresh = false;
         let mut state = self.shared.state();
-        for ((id, lookup), ends) in asked.iter().zip(ends) {
+        for ((id, lookup, leader_epoch), ends) in asked.iter().zip(ends) {
             let Some(part) = state.parts.get_mut(id) else { continue };
             match ends {
                 Ends::Found { earliest, latest } => {
                     (part.failures, part.retry_at) = (0, None);
                     match part.cursor.found(*lookup, earliest, latest) {
                         Some(moved) => {
-                            part.clear();
+                            if matches!(lookup, Lookup::Recreated | Lookup::OtherLog) {
+                                part.clear();
+                            }
                             part.push(Queued::Moved(moved));
                         }
                         // A replica that lags: give it time to catch up.
                         None if *lookup == Lookup::OutOfRange => part.retry_at = Some(now + limits.backoff),
                         None => {}
+                    }
+                }
+                Ends::Epoch { epoch, end } => {
+                    (part.failures, part.retry_at) = (0, None);
+                    if let Some(moved) = part.cursor.epoch_ends(*leader_epoch, epoch, end) {
+                        part.push(Queued::Moved(moved));
                     }
                 }
                 Ends::Failed(code) => {

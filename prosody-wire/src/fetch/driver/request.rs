@@ -61,7 +61,7 @@ pub(super) fn choose(
             // Half of its share at a time, where that is more.
             max_bytes: part.max_bytes.max(share / 2 * 100 / part.percent.max(100)),
         };
-        asked.push((Asked { id: *id, key, offset }, params));
+        asked.push((Asked { id: *id, key, offset, leader_epoch: part.leader_epoch }, params));
     }
     let count = asked.len().max(1);
     asked.rotate_left(rotation % count);

@@ -261,6 +261,11 @@ fn one(call: &Call, target: &Target, ask: Ask<'_>, taken: usize) -> Result<(Piec
     let seen = (inner.leader, inner.epoch, ends);
     if wanted.last_fetched_epoch >= 0 {
         let (epoch, end) = inner.log.epoch_end(wanted.last_fetched_epoch);
+        if epoch == -1 {
+            let mut piece = failed(code::OFFSET_OUT_OF_RANGE);
+            piece.ends = ends;
+            return Err(piece);
+        }
         if epoch != wanted.last_fetched_epoch || end < wanted.offset {
             piece.diverging = Some((epoch, end));
             return Ok((piece, seen));
