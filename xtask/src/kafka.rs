@@ -164,6 +164,11 @@ impl Cluster {
         bootstrap(&self.nodes)
     }
 
+    /// Process ids of the brokers that run, in their order.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.running.iter().flatten().map(Leashed::id).collect()
+    }
+
     /// User and system time of all brokers so far, while all of them run.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
         self.nodes.iter().map(Node::cpu_seconds).sum()

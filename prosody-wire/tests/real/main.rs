@@ -22,4 +22,5 @@ mod stage;
 #[allow(dead_code, reason = "the tests of group/ use the rest")]
 mod support;
 mod tails;
+mod truncation;
 mod wires;

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::progress::doing;
 use crate::report::{Tally, Verdict};
-use crate::setup;
 use crate::test::Tier;
+use crate::{run, setup};
 
 /// What a group speaks: a name, `GroupProtocol`, the assignor.
 const PROTOCOLS: [(&str, &str, Option<&str>); 3] =
@@ -31,6 +31,9 @@ const RECORDS: usize = 60_000;
 const FEED: usize = 60_000;
 /// After a kill, the shortest session of a group of the consumer protocol that our brokers allow.
 const SHORTEST_SESSION_TIME: Duration = Duration::from_secs(6);
+
+/// In `prosody-wire/tests/real`.
+const TRUNCATED: &str = "truncation::a_log_that_was_truncated_is_read_again_from_where_it_parts";
 
 /// One group of two members, and what it has to read.
 struct Group<'a> {
@@ -64,6 +67,8 @@ fn play(rounds: u32, tally: &mut Tally) -> Result<(), String> {
         closest(&stage, &few).into(),
         start.elapsed(),
     );
+    let start = Instant::now();
+    tally.count("records that an election loses are noticed", truncated(&stage).into(), start.elapsed());
     for round in 1..=rounds {
         side_by_side(&stage, ("clean restarts of members", round), tally, |stage, protocol, name| {
             clean(stage, Group::join(stage, protocol, name, ("bounces", &few), DEFAULT_SESSION)?)
@@ -245,6 +250,18 @@ fn closest(stage: &Stage, stored: &[Stored]) -> Result<(), String> {
     let near = stage.cluster.bootstrap().rsplit(',').next().and_then(|broker| received.get(broker)).copied();
     let (near, all) = (near.unwrap_or_default(), received.values().sum::<f64>());
     if near >= 0.9 * all && near > 0.0 { Ok(()) } else { Err(format!("bytes by broker: {received:?}")) }
+}
+
+/// A test of prosody-wire freezes two brokers in turn, so that one leads which is behind.
+fn truncated(stage: &Stage) -> Result<(), String> {
+    let mut command = run::cargo();
+    command.args(["test", "--workspace", "--test", "real", "--", "--nocapture", TRUNCATED]);
+    let processes: Vec<String> = stage.cluster.processes().iter().map(u32::to_string).collect();
+    command.env("PROSODY_REAL_KAFKA", stage.cluster.bootstrap());
+    command.env("PROSODY_REAL_KAFKA_PROCESSES", processes.join(","));
+    let ran = run::logged("truncated", &mut command)?;
+    let played = ran.output.contains("1 passed") && !ran.output.contains(": skipped, ");
+    if ran.ok && played { Ok(()) } else { Err(ran.tail(30)) }
 }
 
 /// All groups are there while each broker is stopped and started again, and there is always more to read: a broker takes
