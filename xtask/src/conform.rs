@@ -72,7 +72,7 @@ enum Mark {
     Told(String),
     /// The other side gets it wrong; the table of excuses says what.
     Excused(&'static str),
-    /// The client has no such feature.
+    /// The client, or the broker, has no such feature.
     Lacks(&'static str),
     Red(String),
 }

@@ -31,6 +31,8 @@ pub(crate) struct Tally {
     pub(crate) reasons: Vec<String>,
     /// Counts worth keeping: seeds, faults, executions.
     pub(crate) facts: Vec<String>,
+    /// A person asked for a part of the suite: it is no result of the suite.
+    pub(crate) is_part: bool,
 }
 
 impl Tally {

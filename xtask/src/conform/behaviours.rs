@@ -89,6 +89,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     row("4 removed yet consuming", "a killed member is missed after its session", Both, groups::killed),
     row("1 Commits", "the next member resumes at the commit", Both, groups::resumes),
     row("1 Commits", "a clean hand-over loses and repeats nothing", Both, groups::hand_over),
+    row("1 Commits", "what was not committed comes again after a rebalance", Both, groups::offered_again),
     row("1 Commits", "a commit keeps its metadata", Both, groups::commit_metadata),
     row("1 Commits", "a commit may go back", Both, groups::commit_backwards),
     row("1 Commits", "metadata over the limit is refused, the next is not", Both, groups::metadata_too_large),

@@ -133,6 +133,25 @@ pub(super) fn hand_over(stage: &Stage<'_>) -> Outcome {
     second.leave()
 }
 
+/// A rebalance in which everything is given up and dealt anew: what was not committed comes again, also to the member that
+/// had it.
+pub(super) fn offered_again(stage: &Stage<'_>) -> Outcome {
+    let (topic, group) = (stage.topic(2)?, stage.name());
+    fill(stage.peer, &topic, 2, 20)?;
+    let how = json!({"strategy": "roundrobin"});
+    let mut first = Member::join(stage.subject, "a", &group, &[&topic], &how)?;
+    until("all records", || {
+        first.poll_with(false)?;
+        Ok(first.seen.len() == 20)
+    })?;
+    let mut second = Member::join(stage.subject, "b", &group, &[&topic], &how)?;
+    first.seen.clear();
+    settle(&mut [&mut first, &mut second], 2)?;
+    all_seen(&mut [&mut first, &mut second], 20)?;
+    first.leave()?;
+    second.leave()
+}
+
 pub(super) fn commit_metadata(stage: &Stage<'_>) -> Outcome {
     let (topic, group, only) = alone(stage, 2)?;
     only.commit(&topic, 1, 7, "text äöü")?;

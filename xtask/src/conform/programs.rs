@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -110,11 +111,15 @@ fn go(folder: PathBuf) -> Result<Vec<String>, String> {
     Ok(vec![text(program)])
 }
 
+/// Two columns share the folder of their packages: one installs them, and the other waits.
+static NODE: Mutex<()> = Mutex::new(());
+
 /// The packages of the lock file, beside a copy of the programs: node looks for packages from the program upwards.
 fn node(folder: PathBuf, program: &str) -> Result<Vec<String>, String> {
     if !run::on_path("node") || !run::on_path("npm") {
         return Err("no node or npm on PATH: install Node.js 20 or newer".to_owned());
     }
+    let _one_by_one = NODE.lock().unwrap_or_else(PoisonError::into_inner);
     let home = run::scratch("conform-node")?;
     let entries = std::fs::read_dir(&folder).map_err(|problem| format!("{}: {problem}", folder.display()))?;
     let lock = |place: &PathBuf| std::fs::read(place.join("package-lock.json")).unwrap_or_default();

@@ -22,7 +22,7 @@ pub(super) fn close(
 ) -> Tally {
     let matrix = matrix(behaviours, columns);
     say(&matrix);
-    let mut tally = Tally::default();
+    let mut tally = Tally { is_part: !whole, ..Tally::default() };
     let (mut told, mut excused, mut lacking) = (0, 0, 0);
     for (pair, cells, _) in columns {
         for (behaviour, cell) in behaviours.iter().zip(cells) {
@@ -46,7 +46,7 @@ pub(super) fn close(
     tally.failed += wrong.len() as u64;
     tally.failures.extend(wrong);
     let cells = tally.passed + tally.failed + excused + lacking;
-    tally.facts.push(format!("{cells} cells, {told} of them not offered by the broker, {excused} excused, {lacking} of features that a client does not have"));
+    tally.facts.push(format!("{cells} cells, {told} of them not offered by the broker, {excused} excused, {lacking} of features that a client or a broker does not have"));
     say(&tally.facts.join("; "));
     if whole && excused * 100 > cells * MOST_EXCUSED as u64 {
         tally.failed += 1;
