@@ -131,6 +131,7 @@ pub mod code {
     pub const FENCED_INSTANCE_ID: i16 = 82;
     pub const GROUP_SUBSCRIBED_TO_TOPIC: i16 = 86;
     pub const INVALID_RECORD: i16 = 87;
+    pub const PRODUCER_FENCED: i16 = 90;
     pub const UNKNOWN_TOPIC_ID: i16 = 100;
     pub const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
     pub const FENCED_MEMBER_EPOCH: i16 = 110;

@@ -47,7 +47,7 @@ impl Shared {
                 None => ((new(), 0), None),
                 Some(old) if claimed.is_some_and(|claimed| claimed != old.producer) => {
                     known.insert(id.to_owned(), old);
-                    return Err(code::INVALID_PRODUCER_EPOCH);
+                    return Err(code::PRODUCER_FENCED);
                 }
                 Some(old) => {
                     let (producer, epoch) = old.producer;
@@ -151,6 +151,6 @@ fn of<'a>(
     match transaction.producer {
         known if known == producer => Ok(transaction),
         (known, _) if known != producer.0 => Err(code::INVALID_PRODUCER_ID_MAPPING),
-        _ => Err(code::INVALID_PRODUCER_EPOCH),
+        _ => Err(code::PRODUCER_FENCED),
     }
 }

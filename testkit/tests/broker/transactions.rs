@@ -29,19 +29,20 @@ async fn init(client: &mut Client) -> Producer {
 
 /// The error of each partition.
 async fn add(client: &mut Client, producer: Producer, partitions: &[i32]) -> Vec<i16> {
+    add_by(client, 0, producer, partitions).await;
+    add_by(client, 3, producer, partitions).await
+}
+
+async fn add_by(client: &mut Client, version: i16, producer: Producer, partitions: &[i32]) -> Vec<i16> {
     let topic = AddPartitionsToTxnTopic::default().with_name(TopicName(text("t")));
     let request = AddPartitionsToTxnRequest::default()
         .with_v3_and_below_transactional_id(id())
         .with_v3_and_below_producer_id(ProducerId(producer.0))
         .with_v3_and_below_producer_epoch(producer.1)
         .with_v3_and_below_topics(vec![topic.with_partitions(partitions.to_vec())]);
-    let mut errors = Vec::new();
-    for version in [0, 3] {
-        let answer = client.call(version, &request).await;
-        let topic = &answer.results_by_topic_v3_and_below[0];
-        errors = topic.results_by_partition.iter().map(|one| one.partition_error_code).collect();
-    }
-    errors
+    let answer = client.call(version, &request).await;
+    let topic = &answer.results_by_topic_v3_and_below[0];
+    topic.results_by_partition.iter().map(|one| one.partition_error_code).collect()
 }
 
 async fn produce(client: &mut Client, producer: Producer, partition: i32, sequence: i32) -> i16 {
@@ -61,12 +62,16 @@ async fn produce(client: &mut Client, producer: Producer, partition: i32, sequen
 }
 
 async fn end(client: &mut Client, producer: Producer, commit: bool) -> i16 {
+    end_by(client, 3, producer, commit).await
+}
+
+async fn end_by(client: &mut Client, version: i16, producer: Producer, commit: bool) -> i16 {
     let request = EndTxnRequest::default()
         .with_transactional_id(id())
         .with_producer_id(ProducerId(producer.0))
         .with_producer_epoch(producer.1)
         .with_committed(commit);
-    client.call(3, &request).await.error_code
+    client.call(version, &request).await.error_code
 }
 
 /// The last stable offset, and the first offsets of aborted transactions, of a reader of committed data.
@@ -121,13 +126,48 @@ async fn a_second_producer_of_the_same_id_aborts_and_fences_the_first() {
     let second = init(&mut client).await;
     assert_eq!((second.0, second.1), (first.0, first.1 + 1));
     assert_eq!(committed(&mut client, 0).await, (2, vec![0]));
-    assert_eq!(add(&mut client, first, &[0]).await, [code::INVALID_PRODUCER_EPOCH]);
-    assert_eq!(end(&mut client, first, true).await, code::INVALID_PRODUCER_EPOCH);
+    assert_eq!(add(&mut client, first, &[0]).await, [code::PRODUCER_FENCED]);
+    assert_eq!(end(&mut client, first, true).await, code::PRODUCER_FENCED);
     assert_eq!(add(&mut client, second, &[0]).await, [0]);
     assert_eq!(produce(&mut client, first, 0, 1).await, code::INVALID_PRODUCER_EPOCH);
     assert_eq!(produce(&mut client, second, 0, 0).await, code::NONE);
     assert_eq!(end(&mut client, second, true).await, code::NONE);
     assert_eq!(cluster.log("t", 0).len(), 2, "the sequence 0 of the second is no duplicate of the first's");
+}
+
+/// The same words as Apache Kafka 4.2, which says it to older clients as it was before KIP-588.
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_was_replaced_is_told_in_the_words_of_its_version() {
+    let (_cluster, mut client) = ready();
+    let (first, second) = (init(&mut client).await, init(&mut client).await);
+    assert_ne!(first, second);
+    for version in 0..=5 {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(Some(id()))
+            .with_transaction_timeout_ms(60_000)
+            .with_producer_id(ProducerId(if version < 3 { -1 } else { first.0 }))
+            .with_producer_epoch(if version < 3 { -1 } else { first.1 });
+        let answer = client.call(version, &request).await;
+        let said = match version {
+            0..3 => code::NONE,
+            3 => code::INVALID_PRODUCER_EPOCH,
+            _ => code::PRODUCER_FENCED,
+        };
+        assert_eq!(answer.error_code, said, "InitProducerId v{version}");
+        let half = client.call(version, &request.with_producer_epoch(-1)).await.error_code;
+        assert_eq!(half, if version < 3 { code::NONE } else { code::INVALID_REQUEST }, "v{version}");
+    }
+    for version in 0..=4 {
+        let said = if version < 2 { code::INVALID_PRODUCER_EPOCH } else { code::PRODUCER_FENCED };
+        assert_eq!(end_by(&mut client, version, first, true).await, said, "EndTxn v{version}");
+        if version < 4 {
+            assert_eq!(
+                add_by(&mut client, version, first, &[0]).await,
+                [said],
+                "AddPartitionsToTxn v{version}"
+            );
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

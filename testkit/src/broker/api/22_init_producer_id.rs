@@ -46,11 +46,11 @@ impl Api for InitProducerId {
 fn give(call: &Call, request: &InitProducerIdRequest) -> Result<(i64, i16), i16> {
     let new = || call.shared.next_producer.fetch_add(1, Ordering::Relaxed);
     let Some(id) = &request.transactional_id else { return Ok((new(), 0)) };
-    if id.is_empty() {
+    let claimed = (request.producer_id.0, request.producer_epoch);
+    let claimed = (call.version >= 3).then_some(claimed).filter(|claimed| *claimed != (-1, -1));
+    if id.is_empty() || claimed.is_some_and(|(id, epoch)| id == -1 || epoch == -1) {
         return Err(code::INVALID_REQUEST);
     }
     call.coordinates(id)?;
-    let claimed = (request.producer_id.0, request.producer_epoch);
-    let claimed = (call.version >= 3 && claimed.0 != -1).then_some(claimed);
-    call.shared.begin(id, claimed, new)
+    call.shared.begin(id, claimed, new).map_err(|error| call.fenced(error, 4))
 }

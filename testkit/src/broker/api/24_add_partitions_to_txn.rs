@@ -44,7 +44,10 @@ impl Api for AddPartitionsToTxn {
         // All or nothing, as Kafka does: one that is missing keeps the others out.
         let all_exist = asked().all(|partition| exists(&partition));
         let joined = match call.coordinates(id) {
-            Ok(()) if all_exist => call.shared.join_transaction(id, producer, asked()),
+            Ok(()) if all_exist => {
+                let joined = call.shared.join_transaction(id, producer, asked());
+                joined.map_err(|error| call.fenced(error, 2))
+            }
             other => other,
         };
         for topic in topics {

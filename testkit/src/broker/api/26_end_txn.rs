@@ -27,7 +27,7 @@ impl Api for EndTxn {
             Some(error) => Err(error),
             None => call.coordinates(id).and_then(|()| call.shared.end(id, producer, request.committed)),
         };
-        let error = ended.err().unwrap_or(code::NONE);
+        let error = ended.err().map_or(code::NONE, |error| call.fenced(error, 2));
         let response = EndTxnResponse::default().with_throttle_time_ms(call.throttle_ms());
         call.encode(&response.with_error_code(call.noted(error)))
     }

@@ -125,6 +125,15 @@ impl Call {
         }
     }
 
+    /// PRODUCER_FENCED as a client of this version knows it: before `since` it was INVALID_PRODUCER_EPOCH (KIP-588).
+    pub(super) fn fenced(&self, error: i16, since: i16) -> i16 {
+        if error == code::PRODUCER_FENCED && self.version < since {
+            code::INVALID_PRODUCER_EPOCH
+        } else {
+            error
+        }
+    }
+
     /// Whether this broker coordinates the group.
     pub(super) fn coordinates(&self, group: &str) -> Result<(), i16> {
         if group.is_empty() {
