@@ -63,6 +63,15 @@ impl Spawner {
         }
     }
 
+    /// Both lanes on the current runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn current() -> Spawner {
+        Spawner::on(Handle::current())
+    }
+
     /// Both lanes on one runtime.
     pub(crate) fn on(runtime: Handle) -> Spawner {
         let work_threads = runtime.metrics().num_workers();

@@ -15,7 +15,7 @@
 //! | `create --bootstrap B --topic T --partitions N`, `delete …` | makes a topic whose files go soon after it is deleted |
 //! | `produce … --count N --size S --keys K` | pipelined; `--codec none` instead of lz4, `--partition P` for one partition |
 //! | `consume … --count N --partitions N` | every record is looked at |
-//! | `send … --count N` | one awaited send at a time; `p50_us` |
+//! | `send … --count N` | one awaited send at a time, everything on one thread; `p50_us` |
 //! | `idle … --partitions N` | what a group member that was assigned all of an empty topic holds; `grown_kib` |
 //! | `broker --count N --size S --keys K` | producing to the testkit broker in this process and consuming, both at once |
 //!
@@ -70,7 +70,10 @@ impl Connector for Through {
 }
 
 fn client(options: &Options) -> Client {
-    let doors = Doors::process().expect("threads");
+    client_in(options, Doors::process().expect("threads"))
+}
+
+fn client_in(options: &Options, doors: Doors) -> Client {
     let config = ClientConfig::new(options.text("bootstrap").split(',').map(str::to_owned));
     let connector: Arc<dyn Connector> = match options.maybe("through") {
         None => Arc::new(TcpConnector),
@@ -198,7 +201,7 @@ async fn read(mut reader: PartitionReader, say: mpsc::Sender<(u64, u64)>) {
 async fn send(options: &Options) {
     let (topic, count) = (options.text("topic"), options.number("count"));
     let records = Records::new(16, 100);
-    let producer = Producer::new(&client(options), ProducerConfig::default());
+    let producer = Producer::new(&client_in(options, Doors::current()), ProducerConfig::default());
     let mut took = Vec::new();
     let meter = Meter::start();
     for n in 0..count {
