@@ -56,6 +56,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
              (PROSODY_CASSANDRA_NODES), or mock mode; leave it unset to retry in place",
         ));
     }
+    Group::prepare(&lasting.wire, &group_id);
     look_up(lasting, lasting.doors.clock.now() + config.subscribe_timeout).await?;
     let asked = Arc::new(OnceLock::new());
     let probes = match config.probes {

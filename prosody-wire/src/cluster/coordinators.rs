@@ -18,24 +18,39 @@ const LISTS: i16 = 4;
 
 /// Coordinators by group.
 #[derive(Debug, Default)]
-pub(super) struct Coordinators(Mutex<BTreeMap<String, BrokerId>>);
+pub(super) struct Coordinators(Mutex<BTreeMap<String, Known>>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    broker: Option<BrokerId>,
+    /// Held by whoever is asking; the others take what it hears.
+    asking: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Coordinators {
     pub(super) fn forget(&self, group: &str, broker: BrokerId) {
-        let mut known = self.known();
-        if known.get(group) == Some(&broker) && !sabotaged("coordinator-forgotten") {
-            known.remove(group);
+        if let Some(known) = self.all().get_mut(group)
+            && known.broker == Some(broker)
+            && !sabotaged("coordinator-forgotten")
+        {
+            known.broker = None;
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, BrokerId>> {
+    fn known(&self, group: &str) -> Known {
+        self.all().entry(group.to_owned()).or_default().clone()
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(super) async fn find(inner: &Arc<Inner>, group: &str) -> Result<BrokerId, Error> {
-    if let Some(known) = inner.coordinators.known().get(group) {
-        return Ok(*known);
+    let asking = inner.coordinators.known(group).asking;
+    let _asking = asking.lock().await;
+    if let Some(known) = inner.coordinators.known(group).broker {
+        return Ok(known);
     }
     let connection = inner.any().await?;
     let version = connection.require(ApiKey::FindCoordinator)?;
@@ -67,6 +82,6 @@ pub(super) async fn find(inner: &Arc<Inner>, group: &str) -> Result<BrokerId, Er
     let found = found.ok_or_else(|| Error::broker(doing(), ErrorCode::COORDINATOR_NOT_AVAILABLE))?;
     let id = found.id;
     inner.learn_node(found);
-    inner.coordinators.known().insert(group.to_owned(), id);
+    inner.coordinators.all().entry(group.to_owned()).or_default().broker = Some(id);
     Ok(id)
 }

@@ -34,7 +34,7 @@ use crate::group::TopicPattern;
 use crate::limits::Limits;
 use crate::net::Connector;
 use crate::proto::ErrorCode;
-use crate::types::{BrokerId, LeaderEpoch, Topic, TopicId};
+use crate::types::{BrokerId, LeaderEpoch, Topic, TopicId, TopicPartition};
 pub(crate) use attempts::Attempt;
 use coordinators::Coordinators;
 use lanes::{Address, Lanes};
@@ -138,6 +138,21 @@ impl Cluster {
     /// is being created. Callers retry with a backoff.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<BrokerId, Error> {
         coordinators::find(&self.0, group).await
+    }
+
+    /// Connects to the leaders of partitions that will be fetched in a moment, so that the first Fetch waits for no dial.
+    pub(crate) fn dial_leaders(&self, partitions: &[TopicPartition]) {
+        let known = self.metadata();
+        let leaders: BTreeSet<BrokerId> = partitions
+            .iter()
+            .filter_map(|one| known.topic(&one.topic)?.partition(one.partition)?.leader)
+            .collect();
+        for leader in leaders {
+            let cluster = self.clone();
+            // Whoever fetches says what went wrong.
+            let dial = async move { drop(cluster.connection(leader, Lane::Fetch).await) };
+            self.0.doors.spawner.spawn(prosody_base::Lane::Io, dial).detach();
+        }
     }
 
     /// Forgets that `broker` coordinates `group`; does nothing when somebody found another one meanwhile.

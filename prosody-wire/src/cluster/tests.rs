@@ -304,6 +304,16 @@ async fn a_coordinator_is_remembered_until_it_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_who_look_for_a_coordinator_at_the_same_time_ask_once() {
+    let network = Network::default();
+    let (broker, _task) = serve(&network, "b1:1", one_broker);
+    let cluster = cluster(&network, &["b1:1"]);
+    let (one, other) = tokio::join!(cluster.coordinator("g"), cluster.coordinator("g"));
+    assert_eq!((one.expect("found"), other.expect("found")), (BrokerId(1), BrokerId(1)));
+    assert_eq!(broker.count(ApiKey::FindCoordinator), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_join_that_waits_at_the_broker_holds_up_nothing_else() {
     let network = Network::default();
     let (_, _task) = serve(&network, "b1:1", one_broker);

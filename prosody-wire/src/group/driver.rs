@@ -209,6 +209,9 @@ impl Driver {
             let interest: Vec<Topic> = self.machine.interest().into_iter().collect();
             self.cluster.track(&interest);
         }
+        if let Call::Offsets { partitions, .. } = &call {
+            self.cluster.dial_leaders(partitions);
+        }
         let (cluster, config, lane) = (self.cluster.clone(), Arc::clone(&self.config), self.lane.lane());
         self.running.start(Some(id), async move {
             let long = matches!(call, Call::Join { .. } | Call::Sync { .. });

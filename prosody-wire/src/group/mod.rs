@@ -71,6 +71,15 @@ pub struct Group {
 }
 
 impl Group {
+    /// Asks in the background who coordinates the group, while the caller still looks at its topics: [`Group::join`] need
+    /// not wait for the answer then, and asks by itself where none came.
+    pub fn prepare(client: &Client, group_id: &str) {
+        let (cluster, group_id) = (client.cluster().clone(), group_id.to_owned());
+        let spawner = cluster.doors().spawner.clone();
+        let find = async move { drop(cluster.coordinator(&group_id).await) };
+        spawner.spawn(Lane::Io, find).detach();
+    }
+
     /// Becomes a member. Returns at once; what happens is told by [`Group::event`].
     #[must_use]
     pub fn join(client: &Client, config: GroupConfig) -> Group {
