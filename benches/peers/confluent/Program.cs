@@ -75,7 +75,19 @@ void Produce()
     long delivered = 0;
     var meter = new Meter();
     using IProducer<byte[], byte[]> producer = Producer(null);
-    Action<DeliveryReport<byte[], byte[]>> report = report => delivered += report.Error.IsError ? 0 : 1;
+    Error? failed = null;
+    Action<DeliveryReport<byte[], byte[]>> report = report =>
+    {
+        if (report.Error.IsError)
+        {
+            failed = report.Error;
+        }
+        else
+        {
+            // Two threads serve reports: the one in the background, and the one that polls while the queue is full.
+            Interlocked.Increment(ref delivered);
+        }
+    };
     for (int n = 0; n < count; n++)
     {
         var message = new Message<byte[], byte[]> { Key = keys[(long)n * 7_919 % keys.Length], Value = values[n & (Pool - 1)] };
@@ -94,7 +106,7 @@ void Produce()
     }
 
     producer.Flush(patience);
-    Check(Interlocked.Read(ref delivered) == count, "not all were delivered");
+    Check(Interlocked.Read(ref delivered) == count, $"{delivered} of {count} were delivered: {failed}");
     meter.Report(count, "");
 }
 

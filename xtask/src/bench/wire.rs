@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::peers::{Peer, Work, balanced, best, medians};
+use super::peers::{Peer, Work, balanced, best, counted, medians};
 use super::programs::{Program, median, number, per_cpu_second};
 use super::row::{Bar, Row};
 use super::{Bench, KEYS, PARTITIONS, Rows, SIZE};
@@ -71,16 +71,15 @@ impl Bench {
     ) -> Result<Row, String> {
         let rates = medians(lines, per_cpu_second)?;
         let (value, theirs) = rates.split_first().ok_or("we ran")?;
-        let slow = peers.iter().zip(theirs).filter_map(|(peer, rate)| peer.slow(work, *rate, self.factor));
-        let slow: Vec<String> = slow.collect();
+        let theirs = counted(peers, work, theirs, self.factor);
         Ok(Row {
             bench,
             case: case.to_owned(),
             value: *value,
             unit: "records/CPU s".to_owned(),
-            peer: best(case, peers, theirs, |one, other| one > other),
+            peer: best(case, peers, &theirs, |one, other| one > other),
             bar: Bar::Ratio(bar),
-            objection: (!slow.is_empty()).then(|| slow.join(", ")),
+            objection: None,
         })
     }
 }
