@@ -13,5 +13,6 @@
 mod certificates;
 mod locked;
 mod oauth;
+mod platform;
 mod sasl;
 mod tls;

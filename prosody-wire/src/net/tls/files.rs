@@ -127,20 +127,21 @@ fn private_key(bytes: &[u8], identity: &TlsIdentity) -> Result<PrivateKeyDer<'st
 
 /// Read once in a process: several thousand file operations on some systems.
 fn platform_roots() -> Result<Arc<RootCertStore>, TlsError> {
-    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-    let roots = ROOTS.get_or_init(|| {
+    static ROOTS: OnceLock<(Arc<RootCertStore>, String)> = OnceLock::new();
+    let (roots, trouble) = ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
+        let trouble = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
         for error in found.errors {
             tracing::debug!(%error, "a trusted authority of the platform cannot be read");
         }
         // Platforms keep roots that no current rule accepts; they are left out.
         roots.add_parsable_certificates(found.certs);
-        Arc::new(roots)
+        (Arc::new(roots), trouble)
     });
     if roots.is_empty() {
-        let why = "this machine has no trusted authorities; name a PEM file of them";
-        return Err(wrong(TlsFile::Authorities, Path::new("of the platform"), why.to_owned()));
+        let why = format!("this machine has no trusted authorities{trouble}; name a PEM file of them");
+        return Err(wrong(TlsFile::Authorities, Path::new("of the platform"), why));
     }
     Ok(Arc::clone(roots))
 }
