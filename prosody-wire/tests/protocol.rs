@@ -51,7 +51,7 @@ const USED: &[(&str, &str)] = &[
         "sessions (KIP-227), leader epochs (KIP-320), closest replica (KIP-392), topic ids (KIP-516), new leaders in answers (KIP-951)",
     ),
     ("ListOffsets", "leader epochs (KIP-320), committed records only (KIP-98)"),
-    ("Metadata", "leader epochs (KIP-320), topic ids (KIP-516)"),
+    ("Metadata", "leader epochs (KIP-320), topic ids (KIP-516), back to the bootstrap addresses (KIP-1102)"),
     ("OffsetCommit", "leader epochs (KIP-320), static members (KIP-345), member epochs (KIP-848)"),
     (
         "OffsetFetch",

@@ -104,6 +104,11 @@ impl Metadata {
         Ok(next)
     }
 
+    /// Brokers are only found through the bootstrap addresses again (KIP-1102).
+    pub(crate) fn without_brokers(&self) -> Metadata {
+        Metadata { brokers: BTreeMap::new(), ..self.clone() }
+    }
+
     /// The same, after an answer that names all topics: `there` are. Of those that are not, the known ones and those that
     /// were `asked` for by name are missing.
     pub(crate) fn with_only(mut self, there: &BTreeSet<Topic>, asked: &BTreeSet<Topic>) -> Metadata {

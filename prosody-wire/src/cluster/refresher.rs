@@ -13,7 +13,7 @@ use crate::group::TopicPattern;
 use crate::group::pattern::any_matches;
 use crate::proto::messages::MetadataRequest;
 use crate::proto::messages::metadata_request::MetadataRequestTopic;
-use crate::proto::{ApiKey, topic_name, topic_of};
+use crate::proto::{ApiKey, ErrorCode, topic_name, topic_of};
 use crate::types::{Topic, TopicId};
 
 /// Age at which metadata is refreshed while a topic that is kept fresh is missing: it may just have been created.
@@ -298,6 +298,14 @@ async fn ask_brokers(inner: &Arc<Inner>, question: &Question) -> Result<bool, Er
         .with_topics((!all).then(|| names.chain(ids).collect()))
         .with_allow_auto_topic_creation(false);
     let mut answer = connection.call_version(&request, version, inner.config.limits.request_timeout).await?;
+    if let Err(code) = ErrorCode::check(answer.error_code) {
+        let doing = format!("asking {} for metadata", connection.peer());
+        connection.close("it does not answer for its cluster");
+        if code == ErrorCode::REBOOTSTRAP_REQUIRED {
+            inner.learn(|known| Ok(known.without_brokers()))?;
+        }
+        return Err(Error::broker(doing, code));
+    }
     // A broker that is just starting may know nothing yet.
     let all = all && !answer.brokers.is_empty();
     let there: BTreeSet<Topic> =

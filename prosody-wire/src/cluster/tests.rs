@@ -16,6 +16,9 @@ use crate::proto::{ApiKey, ErrorCode, text};
 use crate::testing::{Asked, Reaction, metadata, serve, topic};
 use crate::types::BrokerId;
 
+#[path = "rebootstrap_tests.rs"]
+mod rebootstrap;
+
 const LONG: Duration = Duration::from_secs(60);
 
 /// A client over pipes.
