@@ -531,3 +531,21 @@ async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
     let far = timed().await;
     assert!(far.mul_f64(0.9) <= near, "{far:?} for what takes {near:?} beside the broker");
 }
+
+/// Readers that one broker refused at the same time would come back at the same time, again and again (KIP-580).
+#[tokio::test(start_paused = true)]
+async fn readers_that_were_refused_together_do_not_come_back_together() {
+    let mut waits = std::collections::BTreeSet::new();
+    for seed in 1..=4 {
+        let world = World::with(prosody_testkit::ClusterConfig::default(), seed);
+        world.cluster.create_topic("t", 1).unwrap();
+        world.fill("t", 0, numbered("", 0..1));
+        let refusal = Action::Error(ErrorCode::REPLICA_NOT_AVAILABLE.0);
+        world.cluster.control().on(Match::api(ApiKey::FETCH).partition("t", 0).times(3), refusal);
+        let mut reader = fetcher(&world).open(TopicPartition::new("t", 0), at(0));
+        read(&mut reader, 1).await;
+        let asked = world.cluster.requests(ApiKey::FETCH);
+        waits.insert(asked[3].at - asked[2].at);
+    }
+    assert!(waits.len() == 4 && waits.iter().all(|wait| *wait > Duration::from_millis(200)), "{waits:?}");
+}

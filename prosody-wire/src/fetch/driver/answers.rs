@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prosody_base::Instant;
 
 use super::{Asked, Driver, Kind, Reply};
-use crate::cluster::node;
+use crate::cluster::{Cluster, node};
 use crate::error::Error;
 use crate::fetch::buffer::{Charge, Counted, Fetched, Part, Queued};
 use crate::fetch::plan::{distance, expanded, wanted};
@@ -185,7 +185,7 @@ impl Driver {
             } else {
                 refresh |= data.error.disposition() == Disposition::RefreshMetadata;
                 let doing = format!("fetching {} at offset {}", part.tp, asked.offset);
-                part.refused(now, data.error, Error::broker(doing, data.error), &limits);
+                part.refused(now, data.error, Error::broker(doing, data.error), &self.shared.cluster);
             }
         }
         drop(state);
@@ -227,11 +227,12 @@ impl Part {
     }
 
     /// The broker refused this partition.
-    pub(super) fn refused(&mut self, now: Instant, code: ErrorCode, error: Error, limits: &crate::Limits) {
+    pub(super) fn refused(&mut self, now: Instant, code: ErrorCode, error: Error, cluster: &Cluster) {
         self.failures = self.failures.saturating_add(1);
         let retriable = matches!(code.disposition(), Disposition::Retry | Disposition::RefreshMetadata);
+        let (limits, rng) = (cluster.limits(), &cluster.doors().rng);
         let wait = match retriable {
-            true => limits.backoff.saturating_mul(1 << self.failures.min(10)).min(limits.backoff_max),
+            true => rng.backoff(limits.backoff, limits.backoff_max, self.failures),
             false => limits.backoff_max,
         };
         self.retry_at = Some(now + wait);

@@ -128,7 +128,7 @@ impl Driver {
                 Ends::Failed(code) => {
                     refresh |= code.disposition() == Disposition::RefreshMetadata;
                     let doing = format!("looking up where to read {}", part.tp);
-                    part.refused(now, code, Error::broker(doing, code), &limits);
+                    part.refused(now, code, Error::broker(doing, code), &self.shared.cluster);
                 }
             }
         }
