@@ -549,3 +549,27 @@ async fn readers_that_were_refused_together_do_not_come_back_together() {
     }
     assert!(waits.len() == 4 && waits.iter().all(|wait| *wait > Duration::from_millis(200)), "{waits:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_of_a_partition_can_be_read_and_is_given_back() {
+    let world = World::new(1);
+    world.cluster.create_topic("t", 2).unwrap();
+    world.fill("t", 0, numbered("", 0..50));
+    let fetcher = fetcher(&world);
+    let (mut full, empty) =
+        (fetcher.open(TopicPartition::new("t", 0), at(0)), fetcher.open(TopicPartition::new("t", 1), at(0)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        full.held_bytes() > 50 && empty.held_bytes() == 0,
+        "{} {}",
+        full.held_bytes(),
+        empty.held_bytes()
+    );
+    let mut batches = Vec::new();
+    while batches.iter().map(|item| values(item).len()).sum::<usize>() < 50 {
+        batches.push(full.next().await);
+    }
+    assert!(full.held_bytes() > 50, "in the hands of the reader");
+    drop(batches);
+    assert_eq!(full.held_bytes(), 0);
+}

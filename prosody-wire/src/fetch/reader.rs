@@ -9,7 +9,7 @@ use prosody_base::sabotaged;
 
 use super::Fetcher;
 use super::aborted::AbortedRecords;
-use super::buffer::{Charge, Fetched, PartCharge, Queued, ReaderId, Shared};
+use super::buffer::{Charge, Fetched, Part, PartCharge, Queued, ReaderId, Shared};
 use crate::batch::{
     Batch, BatchError, BatchErrorKind, BatchLimits, Batches, ControlKind, Decompressor, RawBatch,
 };
@@ -103,6 +103,12 @@ impl PartitionReader {
     #[must_use]
     pub fn high_watermark(&self) -> Option<Offset> {
         self.shared.state().parts.get(&self.id).and_then(|part| part.high_watermark)
+    }
+
+    /// Bytes of this partition that are held now: buffered (at their expected size) and in the hands of the reader.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.shared.state().parts.get(&self.id).map_or(0, Part::bytes)
     }
 
     /// Waits for the next item. Cancel safe: dropping the future loses nothing.
