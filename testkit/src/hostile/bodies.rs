@@ -78,6 +78,11 @@ fn metadata() -> Vec<Row> {
             "field brokers at byte 9: the variable-length number has no end",
         ),
         v12(
+            "metadata: compact count over 32 bits",
+            &[throttle, &[0xff, 0xff, 0xff, 0xff, 0x1f][..]].concat(),
+            "field brokers at byte 9: the variable-length number has no end",
+        ),
+        v12(
             "metadata: broker list null",
             &[throttle, &[0][..]].concat(),
             "field brokers at byte 5: null is not allowed",
@@ -303,6 +308,10 @@ fn members() -> Vec<Row> {
     let topics = [&[0, 0][..], &many.to_be_bytes(), &vec![0; 2 * many as usize]].concat();
     let one_topic: &[u8] = &[0, 0, 0, 0, 0, 1, 0, 1, b't'];
     let partitions = [one_topic, &many.to_be_bytes(), &vec![0; 4 * many as usize]].concat();
+    // Two topics, together over 2^18.
+    let half = many / 2 + 1;
+    let of = |name: u8| [&[0, 1, name][..], &half.to_be_bytes(), &vec![0; 4 * half as usize]].concat();
+    let two_topics = [&[0, 0, 0, 0, 0, 2][..], &of(b't'), &of(b'u')].concat();
     vec![
         subscription("subscription: nothing", &[], "version: cut short"),
         subscription("subscription: version negative", &[0xff, 0xff], "version: negative"),
@@ -343,6 +352,11 @@ fn members() -> Vec<Row> {
         assignment(
             "assignment: more partitions than a member may have",
             &partitions,
+            "assigned partitions: more entries than",
+        ),
+        assignment(
+            "assignment: more partitions in all than a member may have",
+            &two_topics,
             "assigned partitions: more entries than",
         ),
         assignment(

@@ -92,6 +92,9 @@ fn gzip_rows() -> Vec<Row> {
     damaged[10] = 0x07;
     let mut wrong_length = good.clone();
     *wrong_length.last_mut().unwrap_or(&mut 0) ^= 1;
+    let (mut other_magic, mut other_method) = (good.clone(), good.clone());
+    other_magic[1] ^= 1;
+    other_method[2] = 7;
     let mut endless_name = good[..10].to_vec();
     endless_name[3] = 0x08;
     endless_name.extend_from_slice(&[b'n'; 50]);
@@ -100,6 +103,8 @@ fn gzip_rows() -> Vec<Row> {
         bomb("gzip: bomb of many members", || batch(GZIP, gzip(&[0; PIECE]).repeat(BOMB / PIECE))),
         row("gzip: nothing", GZIP, Vec::new(), "its gzip stream is cut off"),
         row("gzip: no magic", GZIP, b"plain text, no gzip".to_vec(), "it is not a gzip stream"),
+        row("gzip: only its magic is wrong", GZIP, other_magic, "it is not a gzip stream"),
+        row("gzip: another method than DEFLATE", GZIP, other_method, "it is not a gzip stream"),
         row("gzip: name without an end", GZIP, endless_name, "its gzip stream is cut off"),
         row("gzip: cut off inside", GZIP, good[..14].to_vec(), "its gzip stream is cut off"),
         row(

@@ -129,17 +129,28 @@ pub(super) fn rows() -> Vec<Row> {
             |nonce| format!("r={nonce},s=c2FsdA==,i=4096"),
             "added nothing",
         ),
+        challenge(
+            "scram: nonce with a space",
+            |nonce| format!("r={nonce}x y,s=c2FsdA==,i=4096"),
+            "added nothing",
+        ),
         challenge("scram: no salt", |nonce| format!("r={nonce}x,i=4096"), "lacks its attribute s="),
         challenge(
             "scram: salt not base64",
             |nonce| format!("r={nonce}x,s=?,i=4096"),
             "the salt is empty or not",
         ),
+        challenge("scram: salt empty", |nonce| format!("r={nonce}x,s=,i=4096"), "the salt is empty or not"),
         challenge("scram: no count", |nonce| format!("r={nonce}x,s=c2FsdA=="), "lacks its attribute i="),
         challenge(
             "scram: no iterations",
             |nonce| format!("r={nonce}x,s=c2FsdA==,i=0"),
             "asks for `0` iterations",
+        ),
+        challenge(
+            "scram: one iteration too few",
+            |nonce| format!("r={nonce}x,s=c2FsdA==,i=4095"),
+            "asks for `4095` iterations",
         ),
         challenge(
             "scram: iterations without end",

@@ -70,6 +70,13 @@ fn fetch() -> Vec<Row> {
             &[to_topics, &[0xff; 5]],
             "topics is longer than 32 bits",
         ),
+        row(
+            "fetch: compact count over 32 bits",
+            FETCH,
+            13,
+            &[to_topics, &[0xff, 0xff, 0xff, 0xff, 0x1f]],
+            "topics is longer than 32 bits",
+        ),
         new(
             "fetch: tagged field count",
             &[0xff, 0xff, 3, 0, 0],
