@@ -19,6 +19,7 @@ pub const SABOTAGE: &[(&str, &str)] = &[
     ("timer-meanwhile", "G5: a row that comes while a page is read is kept in mind"),
     ("timer-in-vain", "G5: a page counts only when no row was let go while it was read"),
     ("timer-unsettled", "G5: a slab is not trimmed while the end of a batch with a row in it is unknown"),
+    ("timer-look", "G5: what a former owner puts late is found"),
     ("timer-placed", "G5: no row is put where the index was trimmed"),
     ("timer-held", "G5: the row of a lost batch is deleted only when its key does not have the timer"),
     ("produce-same-sequence", "G4: a batch whose answer was lost goes out again under the same sequence"),

@@ -12,7 +12,8 @@ use tracing::{info, warn};
 
 use crate::durable::{STATEMENT_TIMEOUT, unanswered};
 
-use super::index::{DueTimer, Index, Limits, Step, TimerEnd};
+use super::due::{DueTimer, TimerEnd};
+use super::index::{Index, Limits, Step};
 
 /// Waits between attempts at a statement that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
@@ -85,7 +86,7 @@ impl Timers {
             segment,
             clock: doors.clock.clone(),
             rng: doors.rng.fork(),
-            index: Mutex::new(Index::new(row, writer, max_uncommitted, limits)),
+            index: Mutex::new(Index::new(row, writer, max_uncommitted, limits, doors.clock.unix_millis())),
             turn: Mutex::default(),
             error: Mutex::new(None),
             due: Notify::new(),
@@ -214,6 +215,12 @@ impl Timers {
                     let read = || self.store.slab_load(self.segment, &after, until, limit);
                     let rows = self.retried("reading timers", read).await;
                     self.lock().read(rows, until, limit);
+                    self.due.notify_one();
+                }
+                Some(Step::Look { after, until, limit }) => {
+                    let look = || self.store.slab_load(self.segment, &after, until, limit);
+                    let rows = self.retried("reading timers", look).await;
+                    self.lock().looked(rows, limit);
                     self.due.notify_one();
                 }
                 Some(Step::Delete(rows)) => {

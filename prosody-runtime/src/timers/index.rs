@@ -6,7 +6,8 @@
 //! ```
 //!
 //! At or before the cursor every live row is resident, or its batch tells us: see [`Index::applied`] and
-//! [`Index::loaded`]. So nothing before it is ever read twice, and the store is never asked for what is far away.
+//! [`Index::loaded`]. The store is never asked for what is far away. Rows that a former owner puts late are found by
+//! looking again at what was read: once when such an owner has stopped, and once before a slab is trimmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,6 +18,9 @@ use prosody_base::sabotaged;
 use prosody_state::{
     KeyBatch, KeyImage, SegmentRow, SlabPosition, SlabRow, Time, TimerId, TimerKind, Writer,
 };
+
+use super::due::{DueTimer, TimerEnd};
+use super::look::{Looks, millis};
 
 /// Rows are read this long before they are due.
 const LOOK_AHEAD: Duration = Duration::from_secs(600);
@@ -40,39 +44,20 @@ impl Default for Limits {
     }
 }
 
-/// A timer that is due. Whether its key still has it is known at the head of the key's queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DueTimer {
-    pub(crate) key: Bytes,
-    pub(crate) id: TimerId,
-    pub(crate) nonce: u64,
-    /// Where its row is.
-    pub(crate) slab: u32,
-    /// Who put the row there.
-    pub(crate) writer: Writer,
-}
-
-impl DueTimer {
-    fn at(&self) -> SlabPosition {
-        SlabPosition { slab: self.slab, id: self.id, key: self.key.clone(), nonce: self.nonce }
-    }
-}
-
-/// How a timer that was offered has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimerEnd {
-    /// A batch that deletes or replaces it was applied.
-    Fired,
-    /// Its key does not have it, and nobody can still commit the batch that would have put it.
-    Void,
-    /// It stays in the store, for the next owner.
-    Kept,
-}
-
 /// What the store is asked for next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    Read { after: SlabPosition, until: u32, limit: usize },
+    Read {
+        after: SlabPosition,
+        until: u32,
+        limit: usize,
+    },
+    /// Rows of what was read before: a former owner may have put some since.
+    Look {
+        after: SlabPosition,
+        until: u32,
+        limit: usize,
+    },
     Delete(Vec<SlabPosition>),
     Trim(u32),
 }
@@ -122,6 +107,7 @@ pub(super) struct Index {
     reading: Reading,
     /// Nothing is put before this slab.
     watermark: u32,
+    looks: Looks,
     /// Rows of batches whose end is not known, by slab.
     unsettled: BTreeMap<u32, usize>,
     doomed: Vec<SlabPosition>,
@@ -129,7 +115,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new(row: SegmentRow, writer: Writer, budget: usize, limits: Limits) -> Index {
+    pub(super) fn new(row: SegmentRow, writer: Writer, budget: usize, limits: Limits, now: i64) -> Index {
         Index {
             writer,
             slab_seconds: row.slab_seconds.max(1),
@@ -140,6 +126,7 @@ impl Index {
             cursor: SlabPosition::start_of(row.watermark),
             reading: Reading::No,
             watermark: row.watermark,
+            looks: Looks::new(now),
             unsettled: BTreeMap::new(),
             doomed: Vec::new(),
             draining: false,
@@ -277,6 +264,9 @@ impl Index {
             return Some(Step::Delete(self.doomed.split_off(from)));
         }
         let finished = self.finished(now);
+        if let Some((after, until)) = self.looks.next(self.watermark, self.cursor.slab, finished, now) {
+            return Some(Step::Look { after, until, limit: self.limits.page });
+        }
         (finished > self.watermark).then(|| {
             // Before it is asked for: an answer may be lost, and nothing may be put behind what was trimmed.
             self.watermark = finished;
@@ -302,6 +292,19 @@ impl Index {
         self.evict();
     }
 
+    /// What a look found; see [`read`](Index::read). A row that is void goes the way of all due ones: its writer cannot
+    /// commit it any more when it is deleted.
+    pub(super) fn looked(&mut self, rows: Option<Vec<SlabRow>>, limit: usize) {
+        let Some(rows) = rows else { return };
+        self.looks.found(rows.last().filter(|_| rows.len() >= limit).map(|row| row.at.clone()));
+        // Batches of this assignment tell of their own.
+        let own = self.writer;
+        for row in rows.into_iter().filter(|row| row.writer != own) {
+            self.take_up(row.at, row.writer);
+        }
+        self.evict();
+    }
+
     /// Residents, those of them that are due or out, and when the first of these was due.
     pub(super) fn sizes(&self, now: i64) -> (usize, usize, Option<Time>) {
         let due = |lane: &Lane| {
@@ -315,7 +318,7 @@ impl Index {
 
     /// Every slab before this one is over and empty.
     fn finished(&self, now: i64) -> u32 {
-        let over = now.saturating_sub(i64::try_from(TRIM_AFTER.as_millis()).unwrap_or(i64::MAX));
+        let over = now.saturating_sub(millis(TRIM_AFTER));
         let over = Time::floor(over).slab(self.slab_seconds);
         let resident = self.residents.keys().next().map_or(u32::MAX, |at| at.slab);
         let unsettled = self.unsettled.keys().next().copied().filter(|_| !sabotaged("timer-unsettled"));

@@ -6,7 +6,7 @@ const LIMITS: Limits = Limits { resident: 2, page: 1 };
 
 fn index() -> Index {
     let row = SegmentRow { marked: true, topic: [0; 16], partitions: 1, slab_seconds: 100, watermark: 0 };
-    Index::new(row, Writer(1), 10, LIMITS)
+    Index::new(row, Writer(1), 10, LIMITS, 0)
 }
 
 fn put(index: &mut Index, seconds: u32, now: i64) -> (KeyBatch, Vec<SlabRow>) {
@@ -23,6 +23,16 @@ fn read_to_the_end(index: &mut Index, now: i64) {
     }
 }
 
+/// The next step behind looks that find nothing.
+fn looked(index: &mut Index, now: i64) -> Option<Step> {
+    loop {
+        match index.next_step(now) {
+            Some(Step::Look { limit, .. }) => index.looked(Some(Vec::new()), limit),
+            step => return step,
+        }
+    }
+}
+
 #[test]
 fn a_slab_is_not_trimmed_while_the_end_of_a_batch_is_unknown() {
     let (mut index, key) = (index(), Bytes::from_static(b"k"));
@@ -31,11 +41,11 @@ fn a_slab_is_not_trimmed_while_the_end_of_a_batch_is_unknown() {
     let late = 2_000_000;
     index.reading = Reading::Yes;
     index.read(Some(Vec::new()), 26, 1);
-    assert_eq!(index.next_step(late), Some(Step::Trim(1)), "slab 0 is over, slab 1 is in doubt");
-    assert_eq!(index.next_step(late), None);
+    assert_eq!(looked(&mut index, late), Some(Step::Trim(1)), "slab 0 is over, slab 1 is in doubt");
+    assert_eq!(looked(&mut index, late), None);
     index.lost(&key, &batch, &KeyImage::default());
-    assert_eq!(index.next_step(late), Some(Step::Delete(vec![rows[0].at.clone()])));
-    assert_eq!(index.next_step(late), Some(Step::Trim(14)));
+    assert_eq!(looked(&mut index, late), Some(Step::Delete(vec![rows[0].at.clone()])));
+    assert_eq!(looked(&mut index, late), Some(Step::Trim(14)));
     // Whatever the clock says from now on, nothing is put where it was trimmed.
     assert_eq!(put(&mut index, 150, 0).1[0].at.slab, 14);
 }
@@ -79,4 +89,30 @@ fn retries_and_timers_of_handlers_do_not_take_each_others_room() {
     index.ended(&out[0], TimerEnd::Kept);
     assert_eq!(index.offer(1_999), None);
     assert_eq!(index.offer(2_000).map(|timer| timer.id.time.seconds()), Some(2));
+}
+
+/// Rows of a former owner come while their page is full, one by one, and are not passed over.
+#[test]
+fn a_look_goes_on_until_there_are_no_more_rows_and_takes_up_what_is_not_its_own() {
+    let mut index = index();
+    index.limits.resident = 100;
+    read_to_the_end(&mut index, 0);
+    let (_, own) = put(&mut index, 10, 0);
+    let foreign = |nonce: u64| {
+        let at = SlabPosition { nonce, ..own[0].at.clone() };
+        SlabRow { at, writer: Writer(2), trace: Bytes::new() }
+    };
+    assert_eq!(index.next_step(59_999), None);
+    let mut asked = Vec::new();
+    for page in [vec![own[0].clone()], vec![foreign(20)], vec![foreign(30)], Vec::new()] {
+        let Some(Step::Look { after, until: 7, limit: 1 }) = index.next_step(60_000) else {
+            panic!("no look")
+        };
+        asked.push(after.nonce);
+        index.looked(Some(page), 1);
+    }
+    assert_eq!(asked, [0, 10, 20, 30]);
+    assert_eq!(index.next_step(70_000), None, "once is enough until a slab ends");
+    let out: Vec<u64> = std::iter::from_fn(|| index.offer(60_000)).map(|timer| timer.nonce).collect();
+    assert_eq!(out, [20, 30]);
 }

@@ -23,6 +23,7 @@ const SLAB: u32 = 900;
 const BUDGET: usize = 2;
 const LIMITS: Limits = Limits { resident: 6, page: 2 };
 
+mod late;
 mod life;
 
 use life::Life;
@@ -94,6 +95,25 @@ struct Running {
 }
 
 impl World {
+    fn new(
+        doors: Doors,
+        memory: Arc<MemoryStore>,
+        store: Arc<dyn KeyStore>,
+        faults: Arc<AtomicBool>,
+    ) -> Arc<World> {
+        Arc::new(World {
+            memory,
+            store,
+            segment: SegmentId::new("c", "g", "t", 0),
+            doors,
+            faults,
+            unfinished: Mutex::default(),
+            calm_since: Mutex::new(None),
+            problems: Mutex::default(),
+            fired: AtomicUsize::new(0),
+        })
+    }
+
     fn now(&self) -> i64 {
         self.doors.clock.unix_millis()
     }
@@ -199,17 +219,7 @@ async fn play(steps: &[Step], seed: u64) -> Result<(), String> {
     };
     let inner: Arc<dyn KeyStore> = Arc::clone(&memory) as Arc<dyn KeyStore>;
     let store = Arc::new(Faulty::new(inner, doors.clock.clone(), Arc::new(hook)));
-    let world = Arc::new(World {
-        memory,
-        store,
-        segment: SegmentId::new("c", "g", "t", 0),
-        doors,
-        faults,
-        unfinished: Mutex::default(),
-        calm_since: Mutex::new(None),
-        problems: Mutex::default(),
-        fired: AtomicUsize::new(0),
-    });
+    let world = World::new(doors, memory, store, faults);
     let mut number = 1;
     let mut zombies = Vec::new();
     let mut life = world.start(number).await;
