@@ -33,6 +33,8 @@ impl Mock {
     /// The store of the cluster's clients.
     pub(crate) fn store(&self, clock: &Clock) -> Option<Arc<dyn KeyStore>> {
         let store = self.0.companion(|| prosody_state::MemoryStore::new(clock.clone()))?;
+        let wants = Arc::clone(&store);
+        self.0.keep(Box::new(move |topic, partition, offsets| wants.wants(topic, partition, offsets)));
         Some(store)
     }
 

@@ -1,7 +1,7 @@
 //! The store of tests and of mock mode: everything in this process, every answer at once, the same order every time.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ struct Tables {
 #[derive(Debug)]
 struct Segment {
     row: SegmentRow,
+    partition: i32,
+    /// Offsets of the deferred messages of all its keys, and how many name each.
+    deferred: BTreeMap<i64, usize>,
     keys: BTreeMap<Vec<u8>, Record>,
     slabs: BTreeMap<SlabPosition, SlabRow>,
 }
@@ -73,6 +76,17 @@ impl MemoryStore {
         let tables = self.lock();
         let records = tables.segments.values().flat_map(|segment| segment.keys.values());
         records.map(|record| record.image.timers.len() + record.image.deferred_timers.len()).sum()
+    }
+
+    /// Whether any deferred message has one of these offsets of a topic's partition: its record is only in the log.
+    #[must_use]
+    pub fn wants(&self, topic: &[u8; 16], partition: i32, offsets: RangeInclusive<i64>) -> bool {
+        let tables = self.lock();
+        let mut segments = tables.segments.values();
+        segments.any(|segment| {
+            (segment.row.topic, segment.partition) == (*topic, partition)
+                && segment.deferred.range(offsets.clone()).next().is_some()
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -138,6 +152,8 @@ impl KeyStore for MemoryStore {
                     slab_seconds,
                     watermark: facts.now.slab(slab_seconds),
                 },
+                partition: facts.partition,
+                deferred: BTreeMap::new(),
                 keys: BTreeMap::new(),
                 slabs: BTreeMap::new(),
             });
@@ -193,10 +209,17 @@ impl KeyStore for MemoryStore {
                 None => owner.keys.entry(key.to_vec()).or_default(),
             };
             for number in &batch.remove_messages {
-                record.messages.remove(number);
+                if let Some(entry) = record.messages.remove(number) {
+                    let left = owner.deferred.entry(entry.offset).or_default();
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        owner.deferred.remove(&entry.offset);
+                    }
+                }
             }
             for (number, entry) in (record.image.messages.tail..).zip(&batch.append_messages) {
                 record.messages.insert(number, *entry);
+                *owner.deferred.entry(entry.offset).or_default() += 1;
             }
             record.image.apply(batch, writer);
             Ok(Committed::Applied)

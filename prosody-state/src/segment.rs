@@ -54,6 +54,8 @@ impl fmt::Debug for SegmentId {
 pub struct SegmentFacts {
     /// The topic's id; all zero when brokers have none.
     pub topic: [u8; 16],
+    /// Which partition of it this is.
+    pub partition: i32,
     /// The topic's partitions.
     pub partitions: u32,
     /// Seconds of a timer slab; counts for the segment's first owner only.

@@ -30,6 +30,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition, number: u64
         let partitions = inner.wire.partition_count(&tp.topic, clock.now() + LOOK_UP).await.unwrap_or(0);
         let facts = SegmentFacts {
             topic,
+            partition: tp.partition,
             partitions: u32::try_from(partitions).unwrap_or(u32::MAX),
             slab_seconds: SLAB_SECONDS,
             now: Time::floor(clock.unix_millis()),

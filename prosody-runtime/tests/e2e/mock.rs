@@ -202,6 +202,49 @@ async fn the_first_message_comes_within_50_ms_of_subscribing_also_for_the_second
     }
 }
 
+/// What was set aside is in the log alone; a test that sends more than a log keeps would lose it.
+#[tokio::test]
+async fn a_full_log_keeps_what_is_set_aside() {
+    let time = VirtualCluster::open("full-log").unwrap();
+    let start = time.now();
+    let build = || {
+        let client =
+            Client::builder().bootstrap_servers(["mock://full-log"]).group_id("g").source_system("s");
+        let client = client.subscribed_topics(["t"]).configure(|options: &mut Options| {
+            for (name, value) in [("DeferBase", "5m"), ("Compression", "none")] {
+                options.set(name, value).unwrap();
+            }
+        });
+        client.build().unwrap()
+    };
+    let mut options = Options::default();
+    options.bootstrap_servers = Some(vec!["mock://full-log".into()]);
+    let admin = Admin::new(options, [("PROSODY_MOCK".to_owned(), "true".to_owned())]).unwrap();
+    admin.create_topic("t", 1, 1).await.unwrap();
+    admin.close().await;
+    let client = build();
+    let (handler, mut told) = tells(Some(&time));
+    client.subscribe(handler).await.unwrap();
+    client.send("t", "a", b"\"fails once\"").await.unwrap();
+    assert!(told.recv().await.unwrap().0.contains("fails once"));
+    client.close().await.unwrap();
+    // Another process, which has nothing in memory.
+    let client = build();
+    let filler = vec![b'1'; 1_000_000];
+    for _ in 0..70 {
+        client.send("t", "b", &filler).await.unwrap();
+    }
+    let (handler, mut told) = tells(Some(&time));
+    client.subscribe(handler).await.unwrap();
+    time.advance(5 * MINUTE + Duration::from_secs(1)).await;
+    let mut ran: Vec<(String, u64)> = all(&mut told, start);
+    let others = ran.extract_if(.., |(what, _)| what.starts_with('1')).count();
+    assert_eq!(ran, [("\"fails once\"".to_owned(), 5)]);
+    assert!((60..68).contains(&others), "the oldest of the others are gone: {others}");
+    assert_eq!(client.insight().deferred_gone, 0);
+    client.close().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_log_lets_its_oldest_records_go_with_one_warning() {
     assert_eq!(Limits::default().log_bytes, 64 << 20);

@@ -18,7 +18,13 @@ const SLAB: u32 = 100;
 const MESSAGES: i64 = 6;
 
 fn facts() -> SegmentFacts {
-    SegmentFacts { topic: [7; 16], partitions: 1, slab_seconds: SLAB, now: Time::from_seconds(0) }
+    SegmentFacts {
+        topic: [7; 16],
+        partition: 0,
+        partitions: 1,
+        slab_seconds: SLAB,
+        now: Time::from_seconds(0),
+    }
 }
 
 fn last(offset: i64) -> Last {

@@ -114,7 +114,13 @@ pub async fn any_statements(store: Arc<dyn KeyStore>, cases: u32) {
 }
 
 fn facts() -> SegmentFacts {
-    SegmentFacts { topic: [1; 16], partitions: 4, slab_seconds: SLAB, now: Time::from_seconds(0) }
+    SegmentFacts {
+        topic: [1; 16],
+        partition: 0,
+        partitions: 4,
+        slab_seconds: SLAB,
+        now: Time::from_seconds(0),
+    }
 }
 
 async fn play(store: &dyn KeyStore, case: u32, trace: &[Step]) -> Result<(), String> {

@@ -15,7 +15,7 @@ use super::invariants::Violation;
 use super::journal::Entry;
 use super::observe::CommitSeen;
 use super::state::{Shared, pipe_address};
-use super::storage::LogEnd;
+use super::storage::{LogEnd, Wants};
 use super::topics::lock;
 use super::{code, keys};
 use crate::net::listen_tcp;
@@ -203,6 +203,11 @@ impl Cluster {
             inner.wake();
         })
         .is_some()
+    }
+
+    /// Full logs keep what is wanted, whatever its age, and let go of the oldest of the rest. The first call counts.
+    pub fn keep(&self, wants: Wants) {
+        self.shared.keep.ask(wants);
     }
 
     /// Removes records below an offset.

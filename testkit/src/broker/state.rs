@@ -15,6 +15,7 @@ use super::invariants::Invariants;
 use super::journal::Journal;
 use super::observe::Observers;
 use super::sessions::Sessions;
+use super::storage::Keep;
 use super::topics::{Topic, Topics, is_valid_name, lock};
 use super::transactions::Transactions;
 use super::{Limits, code};
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) next_connection: AtomicU64,
     pub(crate) next_producer: AtomicI64,
     pub(crate) transactions: Transactions,
+    /// Who says what full logs keep.
+    pub(crate) keep: Keep,
     /// What metadata answers say that is not so.
     pub(crate) script: Mutex<BTreeMap<(String, i32), Told>>,
 }
@@ -103,6 +106,7 @@ impl Shared {
             next_connection: AtomicU64::new(1),
             next_producer: AtomicI64::new(1_000),
             transactions: Transactions::default(),
+            keep: Keep::default(),
             script: Mutex::default(),
             config,
             doors,
@@ -214,7 +218,7 @@ impl Shared {
             let replicas = self.replicas(index, topic.replication);
             replicas.into_iter().find(|broker| alive.contains(broker)).unwrap_or(-1)
         };
-        topic.add((topic.count()..count).map(leader), self.limits().log_bytes);
+        topic.add((topic.count()..count).map(leader), self.limits().log_bytes, &self.keep);
     }
 
     /// The brokers that hold a partition, the preferred leader first.

@@ -1,6 +1,7 @@
 //! What is in a partition? The log: whole batches in offset order, never their single records.
 
 mod compact;
+mod keep;
 mod segments;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::batch::{self, BatchError, Header, PREFIX, Record};
 use super::sequences::{Sequences, UnknownProducer, Verdict};
+pub use keep::{Keep, Wants};
 pub use segments::Segments;
 
 /// Batches shorter than this are copied, into the log and into responses; longer ones are referenced.
@@ -108,6 +110,9 @@ pub struct Log {
     bytes: usize,
     cap: usize,
     full: bool,
+    topic: [u8; 16],
+    partition: i32,
+    keep: Keep,
     /// Leader epochs and the offset each began at, rising in both.
     epochs: Vec<(i32, i64)>,
     sequences: Sequences,
@@ -127,11 +132,20 @@ impl Log {
             bytes: 0,
             cap,
             full: false,
+            topic: [0; 16],
+            partition: 0,
+            keep: Keep::default(),
             epochs: vec![(0, 0)],
             sequences: Sequences::default(),
             open: BTreeMap::new(),
             aborted: Vec::new(),
         }
+    }
+
+    /// Keeps beyond its bytes what is wanted of it, as the log of this partition.
+    #[must_use]
+    pub fn keeping(self, topic: [u8; 16], partition: i32, keep: Keep) -> Log {
+        Log { topic, partition, keep, ..self }
     }
 
     /// Its bounds.
@@ -227,7 +241,15 @@ impl Log {
             if !std::mem::replace(&mut self.full, true) {
                 tracing::warn!(log = %self.name, bytes = self.cap, "a log is full: its oldest records go");
             }
-            self.drop_oldest();
+            let wanted = |stored: &Stored| {
+                self.keep.wants(&self.topic, self.partition, stored.base_offset..=stored.last_offset)
+            };
+            match self.batches.range(..self.batches.len() - 1).position(|stored| !wanted(stored)) {
+                Some(0) => self.drop_oldest(),
+                // Behind what is wanted the log has a gap, as compaction leaves one.
+                Some(at) => self.bytes -= self.batches.remove(at).map_or(0, |stored| stored.len()),
+                None => return,
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::storage::Log;
+use super::storage::{Keep, Log};
 
 /// Waiting fetches of connections that are gone are swept once a partition has this many.
 const WAITERS_BEFORE_SWEEP: usize = 64;
@@ -96,10 +96,12 @@ impl Topic {
     }
 
     /// Adds partitions led by the given brokers.
-    pub(crate) fn add(&self, leaders: impl Iterator<Item = i32>, log_bytes: usize) {
+    pub(crate) fn add(&self, leaders: impl Iterator<Item = i32>, log_bytes: usize, keep: &Keep) {
         let mut partitions = lock(&self.partitions);
         for leader in leaders {
-            let log = Log::new(format!("{}[{}]", self.name, partitions.len()), log_bytes);
+            let index = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
+            let name = format!("{}[{index}]", self.name);
+            let log = Log::new(name, log_bytes).keeping(self.id, index, keep.clone());
             let inner = Inner { log, leader, epoch: 0, waiters: BTreeMap::new() };
             partitions.push(Arc::new(Partition { inner: Mutex::new(inner) }));
         }

@@ -133,8 +133,13 @@ impl World {
 
     /// Begins to own the partition.
     async fn start(self: &Arc<World>, number: u128) -> Running {
-        let facts =
-            SegmentFacts { topic: [1; 16], partitions: 1, slab_seconds: SLAB, now: Time::floor(self.now()) };
+        let facts = SegmentFacts {
+            topic: [1; 16],
+            partition: 0,
+            partitions: 1,
+            slab_seconds: SLAB,
+            now: Time::floor(self.now()),
+        };
         let row = self.retried(|| self.store.acquire(self.segment, facts)).await;
         let writer = Writer(number);
         let config = TimersConfig { segment: self.segment, writer, max_uncommitted: BUDGET, row };
