@@ -70,7 +70,7 @@ impl Mock {
 /// # Errors
 /// When the operating system refuses the process-wide threads.
 pub fn cluster(name: &str) -> io::Result<Mock> {
-    join(name, || Ok(None))
+    join(name, Doors::process()?, || Ok(None))
 }
 
 /// As [`cluster`]; one that is started here has a clock of its own, which stands still until it is moved.
@@ -78,7 +78,7 @@ pub fn cluster(name: &str) -> io::Result<Mock> {
 /// # Errors
 /// As [`cluster`], and when the cluster runs already by the machine's clock.
 pub fn cluster_in_virtual_time(name: &str) -> io::Result<Mock> {
-    let mock = join(name, || VirtualTime::start().map(Some))?;
+    let mock = join(name, Doors::process()?, || VirtualTime::start().map(Some))?;
     match mock.time {
         Some(_) => Ok(mock),
         None => Err(io::Error::other(format!(
@@ -87,8 +87,11 @@ pub fn cluster_in_virtual_time(name: &str) -> io::Result<Mock> {
     }
 }
 
-fn join(name: &str, time: impl FnOnce() -> io::Result<Option<VirtualTime>>) -> io::Result<Mock> {
-    let process = Doors::process()?;
+fn join(
+    name: &str,
+    process: Doors,
+    time: impl FnOnce() -> io::Result<Option<VirtualTime>>,
+) -> io::Result<Mock> {
     let mut clusters = lock(&CLUSTERS);
     if !clusters.contains_key(name) {
         let time = time()?;
@@ -151,5 +154,33 @@ impl Drop for Mock {
             }
         };
         self.process.spawner.spawn(Lane::Io, farewell).detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a paused clock in place of the process's own.
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_outlives_its_last_user_by_30_seconds_and_each_user_prolongs_it() {
+        let doors = Doors::simulated(1);
+        let join = || join("lives-on", doors.clone(), || Ok(None)).unwrap();
+        let first = join();
+        first.create_topic("t", 3).unwrap();
+        let kept = first.companion(|| 7).unwrap();
+        drop(first);
+        // The last farewell alone counts, and a clone is a user.
+        for _ in 0..3 {
+            doors.clock.sleep(Duration::from_secs(29)).await;
+            let again = join();
+            let clone = again.clone();
+            drop(again);
+            doors.clock.sleep(Duration::from_secs(60)).await;
+            assert_eq!((clone.partitions("t"), clone.companion(|| 8)), (Some(3), Some(Arc::clone(&kept))));
+        }
+        doors.clock.sleep(Duration::from_secs(31)).await;
+        let next = join();
+        assert_eq!((next.partitions("t"), *next.companion(|| 8).unwrap()), (None, 8));
     }
 }
