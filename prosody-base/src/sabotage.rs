@@ -73,6 +73,18 @@ pub const GUARDS: &[(&str, &str)] = &[
     ("token-early", "the next token is asked for before the last one ends"),
     ("offers-named", "a refused protocol is told with what this member offers"),
     ("idle-connection", "a connection that was idle for long is replaced before it is used"),
+    ("stale-ticket", "what ends from before a reset does not finish the record that took its offset"),
+    ("map-base", "a map of another offset than its own is not used"),
+    ("map-topic", "a map of another topic is not used"),
+    ("map-empty", "nothing above the watermark is the empty text"),
+    ("map-prefix", "a map that is too large is cut"),
+    ("retry-identity", "a waiting retry has a place of its own"),
+    ("commit-deadline", "a commit ends by its deadline"),
+    ("drain-beats", "heartbeats do not wait for a drain"),
+    ("attempt-cancelled", "an attempt that was cancelled is not used for the next one"),
+    ("defer-frees", "an event that fails is set aside"),
+    ("drain-retries", "a drain takes back what waits for a retry"),
+    ("reset-commits", "a commit may go back after a reset"),
     ("produce-close-deadline", "closing a producer ends by its deadline"),
 ];
 

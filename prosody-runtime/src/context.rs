@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use prosody_base::{Clock, Instant};
+use prosody_base::{Clock, Instant, sabotaged};
 use prosody_state::{Category, Firing, KeyImage, MAX_KEY_BYTES, Overlay, StoreError, Time};
 use tokio::sync::Notify;
 
@@ -233,7 +233,7 @@ impl Attempt {
     /// A fresh attempt in the memory of `old` when nobody else looks at that any more.
     pub(crate) fn renew(mut old: Arc<Attempt>, deadline: Instant) -> Arc<Attempt> {
         if let Some(attempt) = Arc::get_mut(&mut old)
-            && !*attempt.cancelled.get_mut()
+            && (!*attempt.cancelled.get_mut() || sabotaged("attempt-cancelled"))
         {
             attempt.deadline = Some(deadline);
             attempt.place.forget();

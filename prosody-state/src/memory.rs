@@ -342,6 +342,8 @@ mod tests {
         suite::crash_anywhere(store(), &Clock::simulated()).await;
     }
 
+    /// Elsewhere: the old owner of a partition wrote state, because a slow handler had survived the loss of it. Here every
+    /// interleaving of both is played.
     #[tokio::test(start_paused = true)]
     async fn of_two_owners_only_the_later_one_writes() {
         suite::two_owners(store()).await;

@@ -13,8 +13,6 @@ use crate::run;
 pub(crate) const PAGE: &str = "docs/bugs-of-others.md";
 /// Where the guards are listed.
 const LIST: &str = "prosody-base/src/sabotage.rs";
-/// The tests of the page are those of this crate.
-const CRATE: &str = "prosody-wire";
 /// A test that is red has said so long before; one that hangs is red too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -68,9 +66,10 @@ pub(crate) fn suite() -> Tally {
 }
 
 fn noticed(row: &Row<'_>, programs: &BTreeMap<String, PathBuf>) -> Result<(), String> {
-    let target = target(row.file);
-    let program = programs.get(target).ok_or_else(|| format!("{CRATE} has no tests named {target}"))?;
-    let run = |sabotage: &str| run_test(program, row.test, sabotage);
+    let (folder, target) = target(row.file);
+    let program = programs.get(&format!("{folder}/{target}"));
+    let program = program.ok_or_else(|| format!("{folder} has no tests named {target}"))?;
+    let run = |sabotage: &str| run_test(folder, program, row.test, sabotage);
     match (run("")?, run(row.guard)?) {
         (true, false) => Ok(()),
         (false, _) => Err("it fails as it is".to_owned()),
@@ -79,12 +78,12 @@ fn noticed(row: &Row<'_>, programs: &BTreeMap<String, PathBuf>) -> Result<(), St
 }
 
 /// Whether the test passes, in a process of its own.
-fn run_test(program: &PathBuf, test: &str, sabotage: &str) -> Result<bool, String> {
+fn run_test(folder: &str, program: &PathBuf, test: &str, sabotage: &str) -> Result<bool, String> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(program).arg(test);
     // The same cases in every run.
     command.env("RUST_BACKTRACE", "0").env("PROPTEST_RNG_SEED", "1").env("PROSODY_SABOTAGE", sabotage);
-    let ran = run::logged("bugs", command.current_dir(run::root().join(CRATE)))?;
+    let ran = run::logged("bugs", command.current_dir(run::root().join(folder)))?;
     let any = |how: &str| ran.output.lines().any(|line| line.starts_with("test ") && line.ends_with(how));
     match (ran.ok, any(" ... ok")) {
         (true, false) => Err(format!("{test} was not run by {}", program.display())),
@@ -92,7 +91,7 @@ fn run_test(program: &PathBuf, test: &str, sabotage: &str) -> Result<bool, Strin
     }
 }
 
-/// Test programs of the crate by their target, in a build whose guards can be switched off.
+/// Test programs by their crate's folder and target, in a build whose guards can be switched off.
 fn programs() -> Result<BTreeMap<String, PathBuf>, String> {
     let mut cargo = run::cargo();
     cargo.args([
@@ -105,7 +104,7 @@ fn programs() -> Result<BTreeMap<String, PathBuf>, String> {
         "json",
         "--lib",
     ]);
-    for target in ["admin", "bugs", "fetch", "group", "produce", "security"] {
+    for target in ["admin", "bugs", "e2e", "fetch", "group", "produce", "security"] {
         cargo.args(["--test", target]);
     }
     let text = run::stdout_of(&mut cargo)?;
@@ -113,22 +112,26 @@ fn programs() -> Result<BTreeMap<String, PathBuf>, String> {
     for line in text.lines() {
         let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
         let field = |name: &str| value.pointer(name).and_then(serde_json::Value::as_str);
-        let is_ours = field("/manifest_path").is_some_and(|path| path.ends_with("prosody-wire/Cargo.toml"));
-        if let (true, Some(program), Some(name)) = (is_ours, field("/executable"), field("/target/name")) {
-            programs.insert(name.to_owned(), PathBuf::from(program));
+        let folder = field("/manifest_path").and_then(|path| path.rsplit('/').nth(1));
+        if let (Some(folder), Some(program), Some(name)) =
+            (folder, field("/executable"), field("/target/name"))
+        {
+            programs.insert(format!("{folder}/{name}"), PathBuf::from(program));
         }
     }
     Ok(programs)
 }
 
-/// `prosody-wire/tests/group/faults.rs` is part of the target `group`, `prosody-wire/src/…` of the library.
-fn target(file: &str) -> &str {
-    match file.split_once("/tests/") {
-        Some((_, rest)) if !file.contains("/src/") => {
-            rest.split_once('/').map_or(rest.trim_end_matches(".rs"), |(folder, _)| folder)
+/// `prosody-wire/tests/group/faults.rs` is part of that folder's target `group`, `prosody-wire/src/…` of its library.
+fn target(file: &str) -> (&str, String) {
+    let (folder, rest) = file.split_once('/').unwrap_or((file, ""));
+    let target = match rest.strip_prefix("tests/") {
+        Some(rest) => {
+            rest.split_once('/').map_or(rest.trim_end_matches(".rs"), |(target, _)| target).to_owned()
         }
-        _ => "prosody_wire",
-    }
+        None => folder.replace('-', "_"),
+    };
+    (folder, target)
 }
 
 fn rows(page: &str) -> Vec<Row<'_>> {
@@ -159,9 +162,9 @@ mod tests {
         let page = "| a | b | c | `guard` | `prosody-wire/tests/x/y.rs::z`, `q/r.rs::s` |\n| a | b |\n";
         let row = Row { guard: "guard", file: "prosody-wire/tests/x/y.rs", test: "z" };
         assert_eq!(rows(page), [row]);
-        assert_eq!(target("prosody-wire/tests/x/y.rs"), "x");
-        assert_eq!(target("prosody-wire/tests/fetch.rs"), "fetch");
-        assert_eq!(target("prosody-wire/src/conn/tests.rs"), "prosody_wire");
+        assert_eq!(target("prosody-wire/tests/x/y.rs"), ("prosody-wire", "x".to_owned()));
+        assert_eq!(target("prosody-wire/tests/fetch.rs"), ("prosody-wire", "fetch".to_owned()));
+        assert_eq!(target("prosody-wire/src/conn/tests.rs"), ("prosody-wire", "prosody_wire".to_owned()));
     }
 
     #[test]

@@ -23,9 +23,10 @@ fn the_format_does_not_change_unnoticed() {
     assert_eq!(decode(text), Ok(known));
 }
 
+/// Elsewhere: the map of a window with nothing above its watermark decoded as "everything from 0 on", and state was thrown
+/// away.
 #[test]
 fn nothing_above_the_watermark_is_the_empty_text_and_reads_back_as_nothing() {
-    // Elsewhere: the map of a window with nothing above its watermark decoded as "everything from 0 on".
     let nothing = map(1_000, 7, &[]);
     assert_eq!(nothing.encode(), "");
     assert_eq!(decode(""), Ok(nothing));
@@ -39,6 +40,8 @@ fn one_slow_record_and_a_hundred_thousand_done_after_it_take_a_few_characters() 
     assert_eq!(decode(&known.encode()), Ok(known));
 }
 
+/// Elsewhere: one record was slow, a hundred thousand were done behind it, and the commit failed because the text about them
+/// was too long.
 #[test]
 fn a_map_that_is_too_large_is_cut_to_its_longest_prefix() {
     let runs: Vec<_> = (0..50_000).map(|at| (1_001 + 2 * at, 1_002 + 2 * at)).collect();

@@ -117,7 +117,7 @@ impl Offsets {
     pub(crate) fn complete(&mut self, ticket: Ticket) -> bool {
         let found = self.outstanding.binary_search_by_key(&ticket.offset, |entry| entry.offset);
         let Ok(at) = found else { return false };
-        if self.outstanding.get(at) != Some(&ticket) {
+        if self.outstanding.get(at) != Some(&ticket) && !sabotaged("stale-ticket") {
             return false;
         }
         self.outstanding.remove(at);
@@ -152,7 +152,8 @@ impl Offsets {
     /// What to commit, unless the group knows it.
     pub(crate) fn uncommitted(&self) -> Option<Snapshot> {
         let snapshot = self.snapshot();
-        (snapshot.map != self.committed).then_some(snapshot)
+        let goes_back = snapshot.map.base() < self.committed.base() && sabotaged("reset-commits");
+        (snapshot.map != self.committed && !goes_back).then_some(snapshot)
     }
 
     /// What could be committed now.

@@ -30,9 +30,10 @@ fn two_left() -> Offsets {
     offsets
 }
 
+/// Elsewhere: one offset never ran, and the commit stood still behind it until a restart: a record from before a change of the
+/// log was still in the slot of its offset. Here a log is truncated to 5 while record 7 runs; the new record 7 is another one.
 #[test]
 fn a_completion_from_before_a_reset_does_not_finish_the_new_record_of_its_offset() {
-    // A log was truncated to 5 while record 7 ran; the new record 7 must not count as done when the old one ends.
     let mut offsets = fresh(5, 1);
     let old = run(&mut offsets, 7, 1);
     offsets.reset(5, 2);
@@ -44,10 +45,10 @@ fn a_completion_from_before_a_reset_does_not_finish_the_new_record_of_its_offset
     assert_eq!(snapshot, Snapshot { map: OffsetMap::empty(None, 8), leader_epoch: 2 });
 }
 
+/// Elsewhere: the committed offset and its offset map were computed at two moments. In between a record finished, the map
+/// spoke of another offset than the commit, and the next owner's position jumped.
 #[test]
 fn watermark_and_map_are_of_one_moment() {
-    // Elsewhere: the committed offset and its offset map were computed at two moments. In between a record finished,
-    // the map spoke of another offset than the commit, and the next owner's position jumped.
     let mut offsets = fresh(5, 0);
     let first = run(&mut offsets, 5, 0);
     let second = run(&mut offsets, 6, 0);
@@ -109,9 +110,10 @@ fn an_owner_that_read_nothing_hands_on_what_it_was_told() {
     assert_eq!(runs.collect::<Vec<_>>(), [8, 15, 16]);
 }
 
+/// Elsewhere: after a position was reset to where the log begins again, the old offset was committed once more, and lag was
+/// shown for ever.
 #[test]
 fn a_reset_forgets_what_earlier_owners_finished_from_there_on_and_moves_the_committed_offset() {
-    // Elsewhere: after a position reset the old offset was committed again, and the lag was shown for ever.
     for (to, left) in [(5, vec![5, 6, 7, 8, 9]), (7, vec![7, 8, 9]), (8, vec![8, 9])] {
         let mut offsets = next_owner(&two_left().uncommitted().unwrap());
         offsets.reset(to, -1);
@@ -337,6 +339,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Elsewhere: records were lost, because "highest fetched" was committed while they waited.
     /// Over owners that hand a partition over in peace or die, through the text of a commit: exactly what was finished,
     /// and known to the group, is not run again.
     #[test]

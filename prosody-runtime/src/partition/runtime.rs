@@ -249,7 +249,8 @@ impl Partition {
         core.window.drain();
         self.phase.store(core.window.phase() as u8, Ordering::Release);
         let mut none = Vec::new();
-        let waiting = self.shared.gate.take(self.id).into_iter().chain(self.shared.retries.take(self.id));
+        let retries = if sabotaged("drain-retries") { Vec::new() } else { self.shared.retries.take(self.id) };
+        let waiting = self.shared.gate.take(self.id).into_iter().chain(retries);
         for Admitted { slot, event, .. } in waiting {
             core.window.finish(slot, event.ticket(), Ending::Unfinished, &mut none);
         }

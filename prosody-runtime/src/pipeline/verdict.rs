@@ -106,7 +106,7 @@ impl Steps {
         let mut ends = false;
         if facts.end == End::Transient && self.defers {
             let retries = facts.deferred.map_or(0, |tried| tried.saturating_add(1));
-            let candidate = facts.may_defer || facts.deferred.is_some();
+            let candidate = (facts.may_defer && !sabotaged("defer-frees")) || facts.deferred.is_some();
             ends = candidate && self.defer_retries.is_some_and(|most| retries >= most);
             if candidate && !ends {
                 return Verdict::Defer;

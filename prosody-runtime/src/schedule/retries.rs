@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prosody_base::{Clock, Instant};
+use prosody_base::{Clock, Instant, sabotaged};
 use tokio::sync::Notify;
 
 use super::gate::{Gate, Ready};
@@ -29,7 +29,12 @@ impl Retries {
     pub(crate) fn push(&self, due: Instant, ready: Ready) {
         let mut inner = self.lock();
         inner.counter += 1;
-        let place = (due, inner.counter);
+        let mut place = (due, inner.counter);
+        if let Some((first, _)) = inner.waiting.first_key_value()
+            && sabotaged("retry-identity")
+        {
+            place = *first;
+        }
         inner.waiting.insert(place, ready);
         if inner.waiting.first_key_value().is_some_and(|(first, _)| *first == place) {
             self.sooner.notify_one();

@@ -64,7 +64,8 @@ async fn a_deferred_key_keeps_its_order_and_everything_else_goes_on() {
     assert_eq!(stage.world.committed(0), Some(6));
 }
 
-/// Keys that fail for ever used to fill the intake of their partition, which then stood still for the others.
+/// Elsewhere: a consumer stopped fetching while it had nothing to do: events that always fail filled the intake of their
+/// partition, which then stood still for the others.
 #[tokio::test(start_paused = true)]
 async fn a_partition_with_keys_that_always_fail_does_not_stall() {
     let stage = Stage::new(1);

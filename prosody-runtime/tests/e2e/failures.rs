@@ -121,9 +121,10 @@ async fn a_handler_that_panics_when_it_is_abandoned_costs_no_worker() {
     client.unsubscribe().await.unwrap();
 }
 
+/// Elsewhere: the next attempt is cancelled at once, for ever, because cancellation is kept on the event. Here it belongs to
+/// the attempt.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_cancels_the_attempt_and_the_next_one_is_not_cancelled() {
-    // Elsewhere: the next attempt is cancelled at once, for ever, because cancellation is kept on the event.
     let world = World::new(&[("t", 1)]);
     let client = world.builder().configure(|o| o.timeout = Some(Duration::from_secs(3)));
     let (client, diary) = (client.build().unwrap(), Diary::default());

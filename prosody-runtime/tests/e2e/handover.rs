@@ -129,9 +129,10 @@ async fn a_broker_that_wants_shorter_metadata_gets_the_watermark_alone() {
     assert_eq!(world.committed(0), Some(10));
 }
 
+/// Elsewhere: the consumer died on assignment, again and again, because of a text that another framework, a tool or a newer
+/// version had written.
 #[tokio::test(start_paused = true)]
 async fn metadata_of_another_program_a_newer_version_or_another_topic_is_ignored_with_one_warning() {
-    // Elsewhere: the consumer died on assignment, again and again, because of a text it could not read.
     let other = "0".repeat(31) + "1";
     let cases = [
         ("{\"acks\":[4,5]}".to_owned(), "another program wrote it"),

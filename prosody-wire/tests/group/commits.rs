@@ -209,6 +209,8 @@ pub(crate) async fn metadata_comes_back_and_too_much_of_it_is_named() {
     assert_eq!(heard.owned[&1].1, None);
 }
 
+/// Elsewhere: the whole group waited for 5 minutes, because a revocation waited for a commit that could not finish during the
+/// rebalance. Here a commit has a deadline.
 #[tokio::test(start_paused = true)]
 pub(crate) async fn a_commit_that_cannot_be_delivered_ends_at_its_deadline_and_names_the_cause() {
     let cluster = cluster(1, 1);

@@ -139,6 +139,9 @@ impl Machine {
     }
 
     fn is_asking(&self) -> bool {
+        if sabotaged("drain-beats") && self.release_by.is_some() && !self.has_let_go() {
+            return true;
+        }
         self.core.calls.values().any(|call| matches!(call.asked, Asked::Beat(_) | Asked::Leave))
     }
 
