@@ -277,6 +277,31 @@ async fn what_a_former_owner_sets_aside_too_late_does_not_run_again_behind_young
     assert_eq!(stage.world.committed_sum(), 3);
 }
 
+/// The same when the record of the key is loaded only afterwards: nothing says any more which of its entries came late, and
+/// one that is taken for void wrongly would be lost. So it runs once more, in the order of its key.
+#[tokio::test(start_paused = true)]
+async fn what_a_former_owner_sets_aside_late_of_a_key_not_in_memory_runs_once_more_in_order() {
+    let stage = Stage::new(1);
+    let client = stage.client();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "").await;
+    stage.world.until("it ran", || stage.messages() == 1).await;
+    late_batch(&stage, &[0], None).await;
+    // From here on records are looked for.
+    stage.send(&client, "b", "s900").await;
+    stage.world.until("it ran", || stage.messages() == 2).await;
+    stage.send(&client, "a", "l").await;
+    stage.until_second(60).await;
+    let entries = stage.entries().into_iter().map(|entry| entry.seen);
+    let messages: Vec<_> = entries.filter(|seen| matches!(seen, Seen::Message(_))).collect();
+    let scripts = ["", "s900", "", "l"].map(|script| Seen::Message(script.into()));
+    assert_eq!(messages, scripts);
+    let image = stage.store.load(segment(&stage), b"a").await.unwrap();
+    assert_eq!((image.messages.count, image.timers.len()), (0, 0));
+    client.unsubscribe().await.unwrap();
+    assert_eq!(stage.world.committed_sum(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_was_replaced_without_knowing_writes_nothing() {
     let mut stage = Stage::new(1);
