@@ -173,6 +173,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_slow_peer_counts_as_it_usually_is() {
+        let program = Program { path: "peer".into(), words: Vec::new(), environment: Vec::new() };
+        let peers = [Peer { name: "peer", program, usual: [0.5; 6] }];
+        let rate = |per_second: f64| counted(&peers, Work::Consume100, &[per_second], 2.0);
+        assert_eq!(rate(1e6), [1e6], "1 CPU s per million on a machine of half the speed is what it costs");
+        assert_eq!(rate(1e5), [1e6 / 1.4], "ten times as much is not");
+    }
+
+    #[test]
     fn the_order_is_balanced() {
         let mut order = Vec::new();
         let run = |which| {
