@@ -59,6 +59,9 @@ use driver::Driver;
 use outbox::Notice;
 use shared::Shared;
 
+/// How long [`Group::prepare`] asks. A member asks anew after that: the broker that was asked may be gone.
+const HEAD_START: Duration = Duration::from_secs(1);
+
 /// One member of a consumer group. Dropping it ends the member without a word, as a crash would: the others get its
 /// partitions after the session timeout. [`Group::leave`] hands them over at once.
 #[derive(Debug)]
@@ -75,9 +78,10 @@ impl Group {
     /// not wait for the answer then, and asks by itself where none came.
     pub fn prepare(client: &Client, group_id: &str) {
         let (cluster, group_id) = (client.cluster().clone(), group_id.to_owned());
-        let spawner = cluster.doors().spawner.clone();
-        let find = async move { drop(cluster.coordinator(&group_id).await) };
-        spawner.spawn(Lane::Io, find).detach();
+        let doors = cluster.doors().clone();
+        let until = doors.clock.now() + HEAD_START;
+        let find = async move { drop(doors.clock.until(until, cluster.coordinator(&group_id)).await) };
+        client.cluster().doors().spawner.spawn(Lane::Io, find).detach();
     }
 
     /// Becomes a member. Returns at once; what happens is told by [`Group::event`].
