@@ -12,7 +12,7 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 use prosody_base::Clock;
 use prosody_testkit::Cluster;
-use prosody_testkit::broker::Violation;
+use prosody_testkit::broker::{Action, ApiKey, Match, Violation};
 
 fn group() -> GroupId {
     GroupId(text("g"))
@@ -182,6 +182,20 @@ async fn two_owners_foreign_commits_and_requests_after_leaving_are_noticed() {
     assert_eq!(cluster.violations().len(), 2);
     assert_eq!(b.call(3, &beat(2, &other)).await.error_code, 25);
     assert!(matches!(&cluster.violations()[2], Violation::AfterLeave { api: "Heartbeat", .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_on_its_way_when_a_member_left_is_not_held_against_it() {
+    let cluster = ready();
+    let (_a, _, mut b, other) = two(&cluster).await;
+    let delay = Action::Delay(Duration::from_secs(1));
+    cluster.control().on(Match::api(ApiKey::HEARTBEAT), delay);
+    b.send(3, &beat(2, &other)).await;
+    Clock::system().sleep(Duration::from_millis(500)).await;
+    let leave = LeaveGroupRequest::default().with_group_id(group()).with_member_id(other.clone());
+    assert_eq!(Client::new(&cluster, 1).call(1, &leave).await.error_code, 0);
+    assert_eq!(b.receive::<HeartbeatRequest>(3).await.error_code, 25);
+    assert_eq!(cluster.violations(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ impl Api for OffsetCommit {
         let group = request.group_id.as_str();
         let member = request.member_id.as_str();
         let generation = request.generation_id_or_member_epoch;
-        call.shared.invariants.asks(group, member, "OffsetCommit");
+        call.asks(group, member, "OffsetCommit");
         let who = Identity { member_id: member, instance: request.group_instance_id.as_deref() };
         let mut response = OffsetCommitResponse::default();
         if call.version >= 3 {

@@ -29,7 +29,7 @@ impl Api for JoinGroup {
 
     async fn serve(call: &Call, request: JoinGroupRequest) -> Result<Answer, Refused> {
         let group = request.group_id.to_string();
-        call.shared.invariants.asks(&group, &request.member_id, "JoinGroup");
+        call.asks(&group, &request.member_id, "JoinGroup");
         let session_timeout = millis(request.session_timeout_ms);
         let (shortest, longest) = call.shared.config.session_timeout;
         let refused = match call.fault() {

@@ -24,7 +24,7 @@ impl Api for Heartbeat {
 
     async fn serve(call: &Call, request: HeartbeatRequest) -> Result<Answer, Refused> {
         let group = request.group_id.as_str();
-        call.shared.invariants.asks(group, &request.member_id, "Heartbeat");
+        call.asks(group, &request.member_id, "Heartbeat");
         let who = Identity { member_id: &request.member_id, instance: request.group_instance_id.as_deref() };
         let error = match call.fault().or(call.coordinates(group).err()) {
             Some(error) => error,

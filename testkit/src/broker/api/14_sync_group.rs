@@ -25,7 +25,7 @@ impl Api for SyncGroup {
 
     async fn serve(call: &Call, request: SyncGroupRequest) -> Result<Answer, Refused> {
         let group = request.group_id.as_str();
-        call.shared.invariants.asks(group, &request.member_id, "SyncGroup");
+        call.asks(group, &request.member_id, "SyncGroup");
         let (error, assignment) = match call.fault().or(call.coordinates(group).err()) {
             Some(error) => (error, Bytes::new()),
             None => {

@@ -43,7 +43,7 @@ impl Api for ConsumerGroupHeartbeat {
             0 => call.shared.invariants.joins(&group, &member),
             // A farewell whose answer was lost is said again.
             epoch if epoch < 0 => {}
-            _ => call.shared.invariants.asks(&group, &member, "ConsumerGroupHeartbeat"),
+            _ => call.asks(&group, &member, "ConsumerGroupHeartbeat"),
         }
         let times = call.shared.group_times(&group);
         match serve(call, &group, beat, times) {

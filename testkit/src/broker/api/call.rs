@@ -28,6 +28,8 @@ pub(crate) struct Call {
     pub(super) fault: Option<Fault>,
     pub(super) throttle: Duration,
     pub(super) error: AtomicI16,
+    /// A rule delayed something here: when the requests of this connection were sent is not known any more.
+    pub(super) held_back: bool,
 }
 
 /// An error that a rule wants answered.
@@ -59,6 +61,7 @@ impl Call {
             fault: None,
             throttle: Duration::ZERO,
             error: AtomicI16::new(0),
+            held_back: false,
         }
     }
 
@@ -66,6 +69,13 @@ impl Call {
     pub(crate) fn refuse(&self, why: String) {
         tracing::debug!(broker = self.broker, peer = self.peer, why, "a connection is closed");
         self.shared.journal.refuse(why);
+    }
+
+    /// A member asks for something: it must not have left before.
+    pub(super) fn asks(&self, group: &str, member: &str, api: &'static str) {
+        if !self.held_back {
+            self.shared.invariants.asks(group, member, api);
+        }
     }
 
     /// The error a rule wants for a request that is about no single partition.

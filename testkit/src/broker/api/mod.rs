@@ -303,6 +303,7 @@ async fn run<A: Api>(call: &mut Call, head: &Head, body: Bytes, sequence: u64) -
             call.shared.journal.update(sequence, |entry| entry.outcome = outcome);
             return Fate { write: Vec::new(), then };
         }
+        call.held_back |= matches!(strike.action, Action::Delay(_) | Action::DelayAnswer(_));
         match &strike.action {
             Action::Delay(wait) => call.shared.doors.clock.sleep(*wait).await,
             Action::Throttle(wait) => call.throttle = *wait,
