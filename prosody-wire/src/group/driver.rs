@@ -21,6 +21,7 @@ use super::running::Running;
 use super::shared::Shared;
 use super::{classic, codec, modern};
 use crate::cluster::{Cluster, MemberLane, TopicMetadata};
+use crate::conn::Connection;
 use crate::error::Error;
 use crate::proto::ErrorCode;
 use crate::types::{BrokerId, Topic, TopicPartition};
@@ -219,7 +220,11 @@ impl Driver {
                 if long { cluster.connection(broker, lane).await } else { cluster.short(broker).await };
             let result = match connection {
                 Ok(connection) => {
-                    codec::send(&connection, &config, call, cluster.limits().request_timeout).await
+                    let mut given_up = GivenUp(long.then(|| connection.clone()));
+                    let timeout = cluster.limits().request_timeout;
+                    let result = codec::send(&connection, &config, call, timeout).await;
+                    given_up.0 = None;
+                    result
                 }
                 Err(why) => Err(why),
             };
@@ -319,6 +324,18 @@ impl Driver {
                 tracing::warn!(group, count = partitions.len(), %why, "partitions lost")
             }
             Notice::Failed(why) => tracing::warn!(group, %why, "the group needs attention"),
+        }
+    }
+}
+
+/// Takes the connection along when a JoinGroup or SyncGroup is dropped before its answer: a broker works on one request of
+/// a connection at a time, so whatever we asked next would wait behind it for as long as a rebalance may last.
+struct GivenUp(Option<Connection>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.close("its member no longer waits for what it asked");
         }
     }
 }

@@ -194,6 +194,24 @@ pub(crate) async fn cut_requests_are_made_again() {
     }
 }
 
+/// The answer to a SyncGroup or JoinGroup is lost on a connection that stays open, while heartbeats go over another one:
+/// they kept a member alive that waited for a minute, and the whole group waited for it. Here the first heartbeat that
+/// tells of a newer rebalance ends that wait, or the end of the session does, and what comes next does not wait behind it.
+#[tokio::test(start_paused = true)]
+async fn a_rebalance_whose_answer_was_lost_is_not_waited_for() {
+    for (api, within) in [(ApiKey::SYNC_GROUP, seconds(4)), (ApiKey::JOIN_GROUP, SESSION + seconds(10))] {
+        let cluster = cluster(1, 6);
+        let first = Member::join(&cluster, 2);
+        settled(seconds(1), &[&first], 6).await;
+        let rule = cluster.control().on(Match::api(api).client("client-2").times(1), Action::HangAfter);
+        let second = Member::join(&cluster, 3);
+        until(seconds(5), "lost answer", || cluster.control().hits(rule) > 0).await;
+        let third = Member::join(&cluster, 4);
+        settled(within, &[&first, &second, &third], 6).await;
+        assert_clean(&cluster);
+    }
+}
+
 /// Closing hung for ever when the brokers were down, a rebalance was running or the topic had been deleted.
 /// Here leaving ends by its deadline, whatever they do.
 #[tokio::test(start_paused = true)]

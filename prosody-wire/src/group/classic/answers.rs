@@ -69,6 +69,9 @@ impl Machine {
             Remedy::Join => {
                 if current && matches!(self.phase, Phase::Stable) {
                     self.rejoin(now);
+                } else if current && matches!(self.phase, Phase::Syncing(None)) {
+                    // A newer rebalance ends every SyncGroup of this generation: what did not hear of that was lost.
+                    self.go_out(now);
                 }
             }
             Remedy::NewMember if sender.member_id == self.member_id => {

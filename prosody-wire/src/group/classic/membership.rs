@@ -65,7 +65,7 @@ impl Machine {
             self.core.silence(session)
         };
         self.lose(why);
-        if matches!(self.phase, Phase::Stable | Phase::Syncing(_) | Phase::Leading { .. }) {
+        if !matches!(self.phase, Phase::Out(_) | Phase::Leaving | Phase::Ended) {
             self.go_out(now);
         }
     }
