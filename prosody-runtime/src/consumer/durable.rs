@@ -65,6 +65,8 @@ pub(super) async fn acquire(inner: &Arc<Inner>, tp: &TopicPartition, number: u64
         row,
         topic,
         max_uncommitted: config.max_uncommitted,
+        // It may have heard for the last time just before it lost the partition; then its handlers end, then its statements.
+        late_for: config.session_timeout + config.shutdown_timeout + STATEMENT_TIMEOUT,
         idempotence_version: config.idempotence_version.clone(),
         idempotence_ttl: config.idempotence_ttl,
         number,

@@ -80,6 +80,8 @@ pub(crate) struct Owned {
     /// The topic's id; all zero when brokers have none.
     pub(crate) topic: [u8; 16],
     pub(crate) max_uncommitted: usize,
+    /// A former owner writes for this much longer at the most.
+    pub(crate) late_for: Duration,
     pub(crate) idempotence_version: String,
     pub(crate) idempotence_ttl: Duration,
     /// The number of the assignment.
@@ -133,11 +135,14 @@ impl Durable {
     ) -> Arc<Durable> {
         let key_seed = doors.rng.next_u64();
         let writer = Writer(u128::from(doors.rng.next_u64()) << 64 | u128::from(doors.rng.next_u64()));
-        let Owned { segment, row, topic, max_uncommitted, .. } = owned;
+        let Owned { segment, row, topic, max_uncommitted, late_for, .. } = owned;
         let marked = AtomicBool::new(row.marked);
         let place = Place { partition: tp.clone(), topic_id: TopicId::known(topic) };
-        let timers =
-            Timers::new(Arc::clone(&store), &doors, TimersConfig { segment, writer, max_uncommitted, row });
+        let timers = Timers::new(
+            Arc::clone(&store),
+            &doors,
+            TimersConfig { segment, writer, max_uncommitted, row, late_for },
+        );
         Arc::new(Durable {
             store,
             doors,

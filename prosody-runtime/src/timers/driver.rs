@@ -14,6 +14,7 @@ use crate::durable::{STATEMENT_TIMEOUT, unanswered};
 
 use super::due::{DueTimer, TimerEnd};
 use super::index::{Index, Limits, Step};
+use super::look::Looks;
 
 /// Waits between attempts at a statement that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
@@ -33,6 +34,8 @@ pub(crate) struct TimersConfig {
     pub(crate) max_uncommitted: usize,
     /// What the store said when the segment was acquired.
     pub(crate) row: SegmentRow,
+    /// A former owner writes for this much longer at the most, unless its process stands still.
+    pub(crate) late_for: Duration,
 }
 
 /// The partition is being given up: nothing is put any more.
@@ -80,13 +83,14 @@ impl Timers {
         config: TimersConfig,
         limits: Limits,
     ) -> Arc<Timers> {
-        let TimersConfig { segment, writer, max_uncommitted, row } = config;
+        let TimersConfig { segment, writer, max_uncommitted, row, late_for } = config;
+        let looks = Looks::new(doors.clock.unix_millis(), late_for);
         Arc::new(Timers {
             store,
             segment,
             clock: doors.clock.clone(),
             rng: doors.rng.fork(),
-            index: Mutex::new(Index::new(row, writer, max_uncommitted, limits, doors.clock.unix_millis())),
+            index: Mutex::new(Index::new(row, writer, max_uncommitted, limits, looks)),
             turn: Mutex::default(),
             error: Mutex::new(None),
             due: Notify::new(),
@@ -170,9 +174,7 @@ impl Timers {
             let sleep = async {
                 match next {
                     Some(time) => {
-                        let wait = time.unix_millis().saturating_sub(self.clock.unix_millis());
-                        let wait = Duration::from_millis(u64::try_from(wait).unwrap_or(0));
-                        self.clock.sleep(wait.min(LONGEST_SLEEP)).await;
+                        self.clock.sleep(self.until(time.unix_millis()).min(LONGEST_SLEEP)).await;
                     }
                     None => std::future::pending().await,
                 }
@@ -233,14 +235,23 @@ impl Timers {
                     let _ = self.retried("trimming timers", trim).await;
                 }
                 None => {
+                    // What a look finds may be overdue: it is not put off to the next round.
+                    let look = self.lock().next_look();
+                    let look = look.map_or(KEEP_EVERY, |at| self.until(at));
                     tokio::select! {
                         biased;
                         () = self.keep.notified() => self.clock.sleep(GATHER).await,
-                        () = self.clock.sleep(KEEP_EVERY) => {}
+                        () = self.clock.sleep(look.min(KEEP_EVERY)) => {}
                     }
                 }
             }
         }
+    }
+
+    /// How long it is to a time in milliseconds since the epoch.
+    fn until(&self, at: i64) -> Duration {
+        let wait = at.saturating_sub(self.clock.unix_millis());
+        Duration::from_millis(u64::try_from(wait).unwrap_or(0))
     }
 
     /// Runs a statement until it succeeds; `None` when it failed and the partition is being given up.

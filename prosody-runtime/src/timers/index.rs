@@ -7,7 +7,7 @@
 //!
 //! At or before the cursor every live row is resident, or its batch tells us: see [`Index::applied`] and
 //! [`Index::loaded`]. The store is never asked for what is far away. Rows that a former owner puts late are found by
-//! looking again at what was read: once when such an owner has stopped, and once before a slab is trimmed.
+//! looking again at what was read: when such an owner has stopped, and once before a slab is trimmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -115,7 +115,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new(row: SegmentRow, writer: Writer, budget: usize, limits: Limits, now: i64) -> Index {
+    pub(super) fn new(row: SegmentRow, writer: Writer, budget: usize, limits: Limits, looks: Looks) -> Index {
         Index {
             writer,
             slab_seconds: row.slab_seconds.max(1),
@@ -126,7 +126,7 @@ impl Index {
             cursor: SlabPosition::start_of(row.watermark),
             reading: Reading::No,
             watermark: row.watermark,
-            looks: Looks::new(now),
+            looks,
             unsettled: BTreeMap::new(),
             doomed: Vec::new(),
             draining: false,
@@ -245,6 +245,11 @@ impl Index {
     pub(super) fn next_due(&self) -> Option<Time> {
         let with_room = self.lanes.iter().filter(|lane| lane.out.len() < self.budget);
         with_room.filter_map(|lane| lane.waiting.first().map(|first| first.0)).min()
+    }
+
+    /// When [`next_step`](Index::next_step) has a look next, unless something happens before.
+    pub(super) fn next_look(&self) -> Option<i64> {
+        self.looks.next_at()
     }
 
     /// What the store is asked for now.

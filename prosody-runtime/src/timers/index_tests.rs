@@ -6,7 +6,7 @@ const LIMITS: Limits = Limits { resident: 2, page: 1 };
 
 fn index() -> Index {
     let row = SegmentRow { marked: true, topic: [0; 16], partitions: 1, slab_seconds: 100, watermark: 0 };
-    Index::new(row, Writer(1), 10, LIMITS, 0)
+    Index::new(row, Writer(1), 10, LIMITS, Looks::new(0, Duration::from_secs(90)))
 }
 
 fn put(index: &mut Index, seconds: u32, now: i64) -> (KeyBatch, Vec<SlabRow>) {
@@ -112,7 +112,11 @@ fn a_look_goes_on_until_there_are_no_more_rows_and_takes_up_what_is_not_its_own(
         index.looked(Some(page), 1);
     }
     assert_eq!(asked, [0, 10, 20, 30]);
-    assert_eq!(index.next_step(70_000), None, "once is enough until a slab ends");
-    let out: Vec<u64> = std::iter::from_fn(|| index.offer(60_000)).map(|timer| timer.nonce).collect();
-    assert_eq!(out, [20, 30]);
+    assert_eq!((index.next_step(89_999), index.next_look()), (None, Some(90_000)));
+    let Some(Step::Look { limit, .. }) = index.next_step(90_000) else { panic!("no last look") };
+    index.looked(Some(vec![foreign(40)]), limit);
+    index.looked(Some(Vec::new()), limit);
+    assert_eq!((index.next_step(95_000), index.next_look()), (None, None), "enough until a slab ends");
+    let out: Vec<u64> = std::iter::from_fn(|| index.offer(95_000)).map(|timer| timer.nonce).collect();
+    assert_eq!(out, [20, 30, 40]);
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 use prosody_base::sabotaged;
 use prosody_state::SlabPosition;
 
-/// All that was read is looked at again this long after the partition was assigned. An owner that lost it stops by itself
-/// when its session is over, and its statements end within 30 s.
+/// All that was read is looked at again this long after the partition was assigned: a former owner has usually stopped.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Second looks: one when a former owner has stopped, and one at each slab before it is trimmed.
+/// Second looks: one when a former owner has usually stopped, one when it has at the latest, and one at each slab before
+/// it is trimmed.
 #[derive(Debug)]
 pub(super) struct Looks {
     now: Option<Look>,
-    /// When all is due.
-    all_at: i64,
+    /// When all is due, the latest first.
+    all_at: Vec<i64>,
     /// Slabs before this one were looked at after their end.
     over: u32,
 }
@@ -28,8 +28,17 @@ struct Look {
 }
 
 impl Looks {
-    pub(super) fn new(now: i64) -> Looks {
-        Looks { now: None, all_at: now.saturating_add(millis(LOOK_AGAIN)), over: 0 }
+    /// For a partition that is assigned now, and whose former owner may write for `late_for` longer.
+    pub(super) fn new(now: i64, late_for: Duration) -> Looks {
+        let mut all_at =
+            Vec::from([late_for.max(LOOK_AGAIN), LOOK_AGAIN].map(|wait| now.saturating_add(millis(wait))));
+        all_at.dedup();
+        Looks { now: None, all_at, over: 0 }
+    }
+
+    /// When all is looked at again.
+    pub(super) fn next_at(&self) -> Option<i64> {
+        self.all_at.last().copied().filter(|_| !sabotaged("timer-look"))
     }
 
     /// What is read next, behind a position and to the end of a slab, if anything is. All slabs from `watermark` to
@@ -45,11 +54,14 @@ impl Looks {
             return None;
         }
         if self.now.is_none() {
-            let (all, over) = (self.all_at <= now, self.over.max(watermark) < finished);
+            let all = self.next_at().is_some_and(|at| at <= now);
+            let over = self.over.max(watermark) < finished;
             let until = if all { cursor } else { finished.saturating_sub(1) };
             let look = Look { after: SlabPosition::start_of(watermark), until, over: finished };
             self.now = (all || over).then_some(look);
-            self.all_at = if all { i64::MAX } else { self.all_at };
+            if all {
+                self.all_at.pop();
+            }
         }
         self.now.as_ref().map(|look| (look.after.clone(), look.until))
     }

@@ -4,8 +4,9 @@ use prosody_state::{Committed, PutTimer, SlabRow, TimerFacts};
 
 use super::*;
 
-/// Seconds after the beginning of a slab, in which its timer is due after 300: before and after the second look of the new
-/// owner, after the timer's time, after the slab's end.
+/// When the timer is due, in seconds after the beginning of a slab.
+const DUE: i64 = 300;
+/// Seconds after the beginning of that slab: before and after the looks of the new owner, after the timer's time, after the slab's end.
 const WHEN: [u64; 4] = [1, 200, 800, 1_400];
 /// The slab has been trimmed.
 const TOO_LATE: u64 = 2_000;
@@ -25,7 +26,7 @@ struct Late {
 }
 
 impl Late {
-    async fn new() -> Late {
+    async fn new(due: i64) -> Late {
         let doors = Doors::simulated(1);
         let memory = Arc::new(MemoryStore::new(doors.clock.clone()));
         let world = World::new(doors, Arc::clone(&memory), memory, Arc::default());
@@ -33,7 +34,7 @@ impl Late {
         let rest = slab - world.now() % slab;
         world.doors.clock.sleep(Duration::from_millis(rest.unsigned_abs())).await;
         let begin = world.now();
-        let id = TimerId::application(Time::from_unix_millis(begin + 300_000));
+        let id = TimerId::application(Time::from_unix_millis(begin + due * 1_000));
         Late { world, begin, key: Bytes::from_static(b"a"), id }
     }
 
@@ -58,6 +59,12 @@ impl Late {
         memory.commit(*segment, &self.key, 0, Writer(1), &batch).await.unwrap()
     }
 
+    fn send(&self, owner: &Running, key: Bytes, times: Vec<Time>) {
+        let message = Message { offset: 1, key, clear: false, times, unschedule: None };
+        self.world.unfinished.lock().unwrap().insert(1, message.clone());
+        assert!(owner.send.try_send(Event::Message(message)).is_ok());
+    }
+
     async fn is_pending(&self) -> bool {
         let image = self.world.memory.load(self.world.segment, &self.key).await.unwrap();
         image.timers.contains_key(&self.id)
@@ -76,7 +83,7 @@ impl Late {
 async fn what_a_former_owner_puts_late_fires_or_is_refused_at_every_interleaving() {
     for (at, put) in WHEN.into_iter().enumerate() {
         for commit in WHEN[at..].iter().copied().chain([TOO_LATE]) {
-            let late = Late::new().await;
+            let late = Late::new(DUE).await;
             let _owner = late.world.start(2).await;
             let committed = late.former(put, commit).await;
             if commit == 1 {
@@ -95,18 +102,33 @@ async fn what_a_former_owner_puts_late_fires_or_is_refused_at_every_interleaving
     }
 }
 
+/// Timers were overdue by up to half a minute more when their owner had something to delete before it looked again, and
+/// until their slab was trimmed when handlers of the former owner had gone on for longer than the look waited.
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_is_overdue_until_a_former_owner_has_stopped_and_no_longer() {
+    // It is put, the new owner deletes another one, it is found.
+    for (put, busy, found) in [(20, 45, 60), (70, 90, 105)] {
+        let late = Late::new(10).await;
+        let owner = late.world.start(2).await;
+        assert_eq!(late.former(put, put).await, Committed::Applied);
+        late.until(busy).await;
+        late.send(&owner, Bytes::from_static(b"b"), vec![Time::from_unix_millis(late.begin)]);
+        late.until(found - 1).await;
+        assert!(late.is_pending().await, "put at {put} s");
+        late.until(found + 1).await;
+        assert!(!late.is_pending().await, "put at {put} s, it is found after {found} s");
+    }
+}
+
 /// What docs/adr/0014 leaves: a process that stood still, between two of its statements, for longer than the slab was there.
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_the_slab_was_trimmed_fires_when_its_key_is_loaded() {
-    let late = Late::new().await;
+    let late = Late::new(DUE).await;
     let owner = late.world.start(2).await;
     let committed = late.former(TOO_LATE, TOO_LATE).await;
     late.until(3_600).await;
     assert_eq!(late.end(committed).await, End::Pending);
-    let message =
-        Message { offset: 1, key: late.key.clone(), clear: false, times: Vec::new(), unschedule: None };
-    late.world.unfinished.lock().unwrap().insert(1, message.clone());
-    assert!(owner.send.try_send(Event::Message(message)).is_ok());
+    late.send(&owner, late.key.clone(), Vec::new());
     late.until(3_602).await;
     assert!(!late.is_pending().await);
 }

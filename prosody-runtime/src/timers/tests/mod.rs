@@ -21,6 +21,8 @@ use super::*;
 
 const SLAB: u32 = 900;
 const BUDGET: usize = 2;
+/// With the defaults: a session, a shutdown, a statement.
+const LATE_FOR: Duration = Duration::from_secs(45 + 30 + 30);
 const LIMITS: Limits = Limits { resident: 6, page: 2 };
 
 mod late;
@@ -142,7 +144,8 @@ impl World {
         };
         let row = self.retried(|| self.store.acquire(self.segment, facts)).await;
         let writer = Writer(number);
-        let config = TimersConfig { segment: self.segment, writer, max_uncommitted: BUDGET, row };
+        let config =
+            TimersConfig { segment: self.segment, writer, max_uncommitted: BUDGET, row, late_for: LATE_FOR };
         let timers = Timers::with_limits(Arc::clone(&self.store), &self.doors, config, LIMITS);
         let (send, mut events) = mpsc::channel(1_000);
         let life = Arc::new(Life {
