@@ -96,10 +96,10 @@ impl Work {
         firing: Option<u32>,
     ) -> Result<(), HandlerError> {
         let Work { member, scene, rng, .. } = self;
-        let is_owner = self.begin(place, key);
+        let standing = self.begin(place, key);
         let (long, ended, given_up, done) = (false, false, false, false);
         let mut running = Running { work: self, place, key, long, ended, given_up, done };
-        let who = Who { member, place: (place.0, key), firing, is_owner };
+        let who = Who { member, place: (place.0, key), firing, standing: &standing };
         // The records that are appended at the end have one key in every partition: their timers would have no name.
         let mut calls = match self.timers && key != "last" {
             true => match Calls::begin(scene, context, who).await {
@@ -157,14 +157,13 @@ impl Work {
         Ok(())
     }
 
-    /// Tells that a call began; whether its member is in the group.
-    fn begin(&self, place: (i32, i64), key: &str) -> bool {
+    /// Tells that a call began; what its member is to the group.
+    fn begin(&self, place: (i32, i64), key: &str) -> Standing {
         let Work { member, scene, .. } = self;
         scene.bury();
         let standing = scene.standing(member);
         tracing::debug!(member, ?standing, ?place, key, "starts");
-        let is_owner = matches!(standing, Standing::Member(_));
-        scene.history.started(member, standing, place, key, |id| scene.is_over(id));
+        scene.history.started(member, standing.clone(), place, key, |id| scene.is_over(id));
         if !self.owned.clone().now().iter().any(|(_, partition)| *partition == place.0) {
             scene.history.started_unowned(member, place);
         }
@@ -172,7 +171,7 @@ impl Work {
         if at_once > self.permits {
             scene.complain(format!("bounds: {member} runs {at_once} handlers of {}", self.permits));
         }
-        is_owner
+        standing
     }
 
     fn fails(

@@ -1,6 +1,7 @@
 //! What handlers of a run do with timers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +20,8 @@ const PAST: u64 = 2_000;
 
 pub(crate) struct Stage {
     pub(crate) history: TimerHistory,
+    /// Nothing more is scheduled.
+    closed: AtomicBool,
     /// The partition of each key that has timers.
     homes: Mutex<BTreeMap<String, i32>>,
 }
@@ -27,7 +30,12 @@ impl Stage {
     /// `quiet`: nothing goes wrong.
     pub(crate) fn new(quiet: bool) -> Stage {
         let history = if quiet { TimerHistory::strict() } else { TimerHistory::default() };
-        Stage { history, homes: Mutex::default() }
+        Stage { history, closed: AtomicBool::new(false), homes: Mutex::default() }
+    }
+
+    /// Calls make nothing more of their timers from here on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// A key was seen in a partition.
@@ -61,7 +69,8 @@ pub(crate) struct Who<'a> {
     pub(crate) member: &'a str,
     pub(crate) place: (i32, &'a str),
     pub(crate) firing: Option<u32>,
-    pub(crate) is_owner: bool,
+    /// Of its member, when the call began.
+    pub(crate) standing: &'a Standing,
 }
 
 /// What one call of a handler finds and makes.
@@ -85,7 +94,8 @@ impl<'a> Calls<'a> {
             return Err(HandlerError::transient("the timer that is firing is listed as scheduled"));
         }
         let now = scene.clock.unix_millis();
-        scene.stage.history.started(who.member, who.place, who.firing, &found, who.is_owner, now);
+        let is_owner = matches!(who.standing, Standing::Member(_));
+        scene.stage.history.started(who.member, who.place, who.firing, &found, is_owner, now);
         Ok(Calls { who, context, found })
     }
 
@@ -94,7 +104,22 @@ impl<'a> Calls<'a> {
         let Who { member, place, firing, .. } = self.who;
         if let Some(time) = firing {
             scene.stage.history.may_end(member, place, time);
+            self.tell_if_late(scene);
         }
+    }
+
+    /// The partition may be somebody else's by now: its member was removed, also when it has joined again since.
+    fn tell_if_late(&self, scene: &Scene) {
+        let Who { member, place, standing, .. } = self.who;
+        if !matches!(scene.standing(member), Standing::Member(_)) {
+            scene.stage.history.evicted(member);
+        }
+        if let Standing::Member(id) = standing
+            && !scene.is_over(id)
+        {
+            return;
+        }
+        scene.stage.history.late(member, place);
     }
 
     /// Some calls, and what they should add up to.
@@ -104,7 +129,8 @@ impl<'a> Calls<'a> {
             should.remove(&time);
         }
         // A timer calls less than a message, or there would be no end of them.
-        let calls = rng.below(if self.who.firing.is_some() { 2 } else { 4 });
+        let most = if self.who.firing.is_some() { 2 } else { 4 };
+        let calls = if scene.stage.closed.load(Ordering::Relaxed) { 0 } else { rng.below(most) };
         for _ in 0..calls {
             let now = u64::try_from(scene.clock.unix_millis()).unwrap();
             let at = now + rng.below(FUTURE + PAST) - PAST;
@@ -133,9 +159,7 @@ impl<'a> Calls<'a> {
         let seen = read(self.context)?;
         let Who { member, place, .. } = self.who;
         scene.stage.history.done(member, place, std::mem::take(&mut self.found), should, &seen);
-        if !matches!(scene.standing(member), Standing::Member(_)) {
-            scene.stage.history.evicted(member);
-        }
+        self.tell_if_late(scene);
         Ok(())
     }
 }

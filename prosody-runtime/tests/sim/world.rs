@@ -25,6 +25,10 @@ use crate::vault::Vault;
 /// After the last fault has healed everything is handled within this time: twice the session timeout, plus the one
 /// request timeout that a connection which fell silent may still hold, plus the work itself.
 const RECOVERY: Duration = Duration::from_secs(2 * SESSION.as_secs() + 30 + 30);
+/// After that no handler schedules anything more, and what is scheduled fires within this time: what a former owner put
+/// late is found 60 s after the last assignment, plus the work itself. Messages that come late in [`RECOVERY`] leave
+/// timers that are not due yet when it ends, and these leave others.
+const FIRING: Duration = Duration::from_secs(60 + 30);
 /// How often the end of the work is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -135,10 +139,15 @@ async fn play(plan: &Plan) -> Report {
         doors.clock.sleep(LOOK).await;
     }
     let recovery = doors.clock.now().saturating_duration_since(healed);
-    // Timers are judged at the end: one of a deferred message that was void when it was written may stay for the next owner.
     if recovery >= RECOVERY && (done() < expected() || !unfinished(&scene).is_empty()) {
         let (done, expected) = (done(), expected());
         scene.complain(format!("recovery: {done} of {expected} records were handled after {recovery:?}"));
+    }
+    // One of a deferred message that was void when it was written may stay for the next owner: timers are judged at the end.
+    scene.stage.close();
+    let until = doors.clock.now() + FIRING;
+    while doors.clock.now() < until && scene.vault.pending() > 0 {
+        doors.clock.sleep(LOOK).await;
     }
     let struck = storm.struck();
     // What is handled last is committed by those who leave, or not at all.

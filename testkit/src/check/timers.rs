@@ -205,6 +205,15 @@ impl TimerHistory {
         });
     }
 
+    /// A call that has just ended began before its member lost the partition, though that may have joined again since:
+    /// what it made may come late.
+    pub fn late(&self, member: &str, key: (i32, &str)) {
+        self.with(|inner| {
+            let key = inner.keys.entry((key.0, key.1.to_owned())).or_default();
+            key.steps.iter_mut().filter(|step| step.member == member).for_each(|step| step.late = true);
+        });
+    }
+
     /// Timers that fired, also those that fired again.
     pub fn fired(&self) -> u64 {
         self.with(|inner| inner.fired)
@@ -285,10 +294,12 @@ mod tests {
 
     #[test]
     fn what_an_evicted_member_made_may_come_when_the_next_owner_has_looked() {
-        for evicted in [true, false] {
+        for lost in ["the partition", "it while the call ran", "nothing"] {
             let history = one_timer();
-            if evicted {
-                history.evicted("m1");
+            match lost {
+                "the partition" => history.evicted("m1"),
+                "it while the call ran" => history.late("m1", KEY),
+                _ => {}
             }
             history.killed("m1");
             history.started("m2", KEY, None, &times([]), true, 0);
@@ -296,7 +307,7 @@ mod tests {
             history.started("m2", KEY, None, &times([5]), true, 0);
             history.started("m2", KEY, Some(5), &times([5]), true, 5_000);
             history.done("m2", KEY, times([5]), times([]), &times([]));
-            assert_eq!(history.verdict(&held([])).is_empty(), evicted);
+            assert_eq!(history.verdict(&held([])).is_empty(), lost != "nothing");
         }
     }
 
