@@ -212,6 +212,24 @@ async fn a_rebalance_whose_answer_was_lost_is_not_waited_for() {
     }
 }
 
+/// The old coordinator goes silent in the middle of a rebalance, and another one takes over: what was asked of the old one
+/// is asked again of the new one, although nobody said that it moved.
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_coordinator_holds_is_asked_of_the_next_one() {
+    let cluster = cluster(2, 6);
+    let first = Member::join(&cluster, 2);
+    settled(seconds(1), &[&first], 6).await;
+    let ours = |api| Match::api(api).client("client-2").times(1);
+    let rule = cluster.control().on(ours(ApiKey::SYNC_GROUP), Action::HangAfter);
+    let second = Member::join(&cluster, 3);
+    until(seconds(5), "lost answer", || cluster.control().hits(rule) > 0).await;
+    cluster.control().on(ours(ApiKey::HEARTBEAT), Action::Hang);
+    let old = cluster.coordinator(GROUP).unwrap();
+    cluster.move_coordinator(GROUP, 3 - old);
+    settled(SESSION, &[&first, &second], 6).await;
+    assert_clean(&cluster);
+}
+
 /// Closing hung for ever when the brokers were down, a rebalance was running or the topic had been deleted.
 /// Here leaving ends by its deadline, whatever they do.
 #[tokio::test(start_paused = true)]

@@ -96,10 +96,7 @@ impl Machine {
             Remedy::Find => {
                 let was_ours = self.core.lose_coordinator(now, sender.finding);
                 // The old coordinator may never answer what it holds of ours.
-                if was_ours
-                    && why.code().is_some()
-                    && matches!(self.phase, Phase::Joining | Phase::Syncing(_))
-                {
+                if was_ours && matches!(self.phase, Phase::Joining | Phase::Syncing(_)) {
                     self.go_out(now);
                 }
             }
