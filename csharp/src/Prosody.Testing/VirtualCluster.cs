@@ -71,11 +71,7 @@ public sealed class VirtualCluster : IDisposable, IAsyncDisposable
     public void Dispose()
     {
         _native.Close();
-        if (_native.IsPumping)
-        {
-            _native.WaitForEnd(CloseBudget);
-        }
-
+        _native.WaitForEnd(CloseBudget);
         Free();
     }
 
@@ -84,11 +80,7 @@ public sealed class VirtualCluster : IDisposable, IAsyncDisposable
     public async ValueTask DisposeAsync()
     {
         _native.Close();
-        if (_native.IsPumping)
-        {
-            await Task.WhenAny(_native.Ended, Task.Delay(CloseBudget)).ConfigureAwait(false);
-        }
-
+        await _native.EndWithin(CloseBudget).ConfigureAwait(ConfigureAwaitOptions.SuppressThrowing);
         Free();
     }
 

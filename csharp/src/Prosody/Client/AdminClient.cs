@@ -58,11 +58,7 @@ public sealed class AdminClient : IDisposable, IAsyncDisposable
     public void Dispose()
     {
         _native.Close();
-        if (_native.IsPumping)
-        {
-            _native.WaitForEnd(CloseBudget);
-        }
-
+        _native.WaitForEnd(CloseBudget);
         Free();
     }
 
@@ -71,11 +67,7 @@ public sealed class AdminClient : IDisposable, IAsyncDisposable
     public async ValueTask DisposeAsync()
     {
         _native.Close();
-        if (_native.IsPumping)
-        {
-            await Task.WhenAny(_native.Ended, Task.Delay(CloseBudget)).ConfigureAwait(false);
-        }
-
+        await _native.EndWithin(CloseBudget).ConfigureAwait(ConfigureAwaitOptions.SuppressThrowing);
         Free();
     }
 

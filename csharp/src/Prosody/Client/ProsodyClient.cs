@@ -210,29 +210,13 @@ public sealed class ProsodyClient : IDisposable, IAsyncDisposable
     internal void StartClose() => _native.Close();
 
     /// <summary>Waits for the graceful stop without the thread pool.</summary>
-    internal void WaitForEnd(TimeSpan budget)
-    {
-        if (_native.IsPumping)
-        {
-            _native.WaitForEnd(budget);
-        }
-    }
+    internal void WaitForEnd(TimeSpan budget) => _native.WaitForEnd(budget);
 
     private async Task DisposeCoreAsync()
     {
         StartClose();
-        if (_native.IsPumping)
-        {
-            try
-            {
-                await _native.Ended.WaitAsync(Budget).ConfigureAwait(false);
-            }
-            catch (TimeoutException)
-            {
-                // What runs beyond its budget is abandoned: its tokens are stale, its bytes stay until it is done.
-            }
-        }
-
+        // What runs beyond its budget is abandoned: its tokens are stale, its bytes stay until it is done.
+        await _native.EndWithin(Budget).ConfigureAwait(ConfigureAwaitOptions.SuppressThrowing);
         Free();
     }
 

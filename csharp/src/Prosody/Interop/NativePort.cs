@@ -50,23 +50,18 @@ internal abstract unsafe class NativePort
     /// <summary>Operations that have not ended, for tests.</summary>
     internal int PendingOperations => _operations.Count;
 
-    /// <summary>Completes when the native queue has closed and nothing more will come.</summary>
-    internal Task Ended => _ended.Task;
-
-    /// <summary>Whether any pump thread was started.</summary>
-    internal bool IsPumping
+    /// <summary>Waits until the native queue has closed, so long at the most, without help of the thread pool. Where no
+    /// pump was started nothing is waited for.</summary>
+    internal void WaitForEnd(TimeSpan budget)
     {
-        get
+        if (IsPumping())
         {
-            lock (_gate)
-            {
-                return _pumping;
-            }
+            _ = _endedEvent.Wait(budget);
         }
     }
 
-    /// <summary>Waits, without help of the thread pool, until the native queue has closed.</summary>
-    internal bool WaitForEnd(TimeSpan timeout) => _endedEvent.Wait(timeout);
+    /// <summary>As <see cref="WaitForEnd"/>; a task that fails when the time is over.</summary>
+    internal Task EndWithin(TimeSpan budget) => IsPumping() ? _ended.Task.WaitAsync(budget) : Task.CompletedTask;
 
     /// <summary>Starts the graceful stop; the queue closes at its end.</summary>
     internal void Close() => NativeMethods.pr_close(Handle);
@@ -77,6 +72,14 @@ internal abstract unsafe class NativePort
         foreach (Operation operation in _operations.Drain())
         {
             operation.End(new ObjectDisposedException(_owner));
+        }
+    }
+
+    private bool IsPumping()
+    {
+        lock (_gate)
+        {
+            return _pumping;
         }
     }
 
