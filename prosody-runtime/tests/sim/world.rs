@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors, Instant, Lane, Rng, Spawner};
+use prosody_testkit::broker::Limits;
 use prosody_testkit::broker::batch::Record;
-use prosody_testkit::broker::{Limits, Violation};
 use prosody_testkit::check::{History, Logged};
 use prosody_testkit::sim::{PARTITIONS, Plan, RECORDS};
 use prosody_testkit::{Cluster, ClusterConfig};
@@ -188,12 +188,6 @@ fn is_whole(scene: &Scene, alive: &[Member]) -> bool {
     })
 }
 
-/// A JoinGroup that a planned delay holds up at the broker can be overtaken by the farewell on the other lane. It left
-/// the client first; Kafka answers it UNKNOWN_MEMBER_ID.
-fn is_overtaken(violation: &Violation) -> bool {
-    matches!(violation, Violation::AfterLeave { api: "JoinGroup", .. })
-}
-
 fn verdict(scene: &Scene) -> Vec<String> {
     let mut log = Vec::new();
     for partition in 0..PARTITIONS {
@@ -218,14 +212,7 @@ fn verdict(scene: &Scene) -> Vec<String> {
             found.push(format!("failure topic: what is said to be {partition}@{offset} is something else"));
         }
     }
-    found.extend(
-        scene
-            .cluster
-            .violations()
-            .iter()
-            .filter(|one| !is_overtaken(one))
-            .map(|one| format!("broker: {one}")),
-    );
+    found.extend(scene.cluster.violations().iter().map(|one| format!("broker: {one}")));
     for (partition, end, committed) in unfinished(scene) {
         found.push(format!("drain: {partition} ends at {end}, committed is {committed} after everyone left"));
     }
