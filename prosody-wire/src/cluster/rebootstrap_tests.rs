@@ -23,14 +23,7 @@ async fn a_broker_that_sends_us_back_to_the_bootstrap_addresses_is_obeyed() {
     };
     let (_, _old) = serve(&network, "old:1", at("old", Arc::clone(&said)));
     let (_, _new) = serve(&network, "new:1", at("new", Arc::default()));
-    let connector = Arc::new(MovingName {
-        network: network.clone(),
-        now_at: Mutex::new("old"),
-        lookups: AtomicUsize::new(0),
-    });
-    let config = ClientConfig::new(["kafka:1"]);
-    let client =
-        Client::new(config, Arc::clone(&connector) as _, Doors::simulated(1)).expect("a configuration");
+    let (connector, client) = behind_a_name(&network);
     let cluster = client.cluster();
     let clock = &cluster.doors().clock;
     cluster.topic("t", clock.now() + LONG).await.expect("there");

@@ -127,6 +127,16 @@ impl Connector for MovingName {
     }
 }
 
+/// A client that knows nothing but a name, which leads to the host `old`.
+fn behind_a_name(network: &Network) -> (Arc<MovingName>, Client) {
+    let (now_at, lookups) = (Mutex::new("old"), AtomicUsize::new(0));
+    let connector = Arc::new(MovingName { network: network.clone(), now_at, lookups });
+    let config = ClientConfig::new(["kafka:1"]);
+    let client =
+        Client::new(config, Arc::clone(&connector) as _, Doors::simulated(1)).expect("a configuration");
+    (connector, client)
+}
+
 /// Old addresses were dialed for ever after all machines of a cluster had been replaced.
 /// Here names are resolved at every attempt, and the bootstrap addresses are asked again when no known broker answers.
 #[tokio::test(start_paused = true)]
@@ -141,14 +151,7 @@ async fn when_every_address_changes_the_name_leads_back() {
         }
     };
     let (_, old) = serve(&network, "old:1", at("old"));
-    let connector = Arc::new(MovingName {
-        network: network.clone(),
-        now_at: Mutex::new("old"),
-        lookups: AtomicUsize::new(0),
-    });
-    let config = ClientConfig::new(["kafka:1"]);
-    let client =
-        Client::new(config, Arc::clone(&connector) as _, Doors::simulated(1)).expect("a configuration");
+    let (connector, client) = behind_a_name(&network);
     let cluster = client.cluster();
     let clock = &cluster.doors().clock;
     cluster.topic("t", clock.now() + LONG).await.expect("there");

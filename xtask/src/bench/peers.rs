@@ -9,7 +9,7 @@ use crate::progress::say;
 use crate::{run, setup};
 
 /// A peer that costs more than this much of its usual cost ran slow.
-const SLOW: f64 = 1.4;
+pub(super) const SLOW: f64 = 1.4;
 
 /// A client of others: one program with the verbs `produce`, `consume`, `send` and `first`.
 #[derive(Debug)]

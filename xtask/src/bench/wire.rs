@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::peers::{Peer, Work, balanced, best, counted, medians};
+use super::peers::{Peer, SLOW, Work, balanced, best, counted, medians};
 use super::programs::{Program, median, number, per_cpu_second};
 use super::row::{Bar, Row};
 use super::{Bench, KEYS, PARTITIONS, Rows, SIZE};
@@ -55,7 +55,7 @@ impl Bench {
     /// Why a peer that cost `per_second` records a CPU second is no fair peer.
     pub(super) fn slow(&self, per_second: f64, usual_per_million: f64) -> Option<String> {
         let cost = 1e6 / per_second;
-        let most = usual_per_million * self.factor * 1.4;
+        let most = usual_per_million * self.factor * SLOW;
         (cost > most).then(|| format!("peer slow: {cost:.2} CPU s per million, over {most:.2}"))
     }
 
