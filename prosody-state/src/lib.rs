@@ -16,6 +16,7 @@
 //! | `key_store.rs` | what must a store be able to do? |
 //! | `overlay.rs` | what do an attempt's timer calls add up to? |
 //! | `memory.rs` | the store of tests and of mock mode |
+//! | `remembered.rs` | which events does it remember, and which does it forget? |
 //! | `faulty.rs` | how does a store fail in a test? |
 //! | `error.rs` | may trying again help? |
 //! | `suite/` | what must every store be proven to do? |
@@ -28,6 +29,7 @@ mod key_image;
 mod key_store;
 mod memory;
 mod overlay;
+mod remembered;
 mod segment;
 mod slab;
 #[cfg(any(test, feature = "suite"))]

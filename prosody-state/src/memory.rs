@@ -5,18 +5,17 @@ use std::ops::{Bound, RangeInclusive};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prosody_base::{Clock, Instant, sabotaged};
+use prosody_base::{Clock, sabotaged};
 
 use crate::error::{Category, StoreError};
 use crate::event_id::EventId;
 use crate::key_batch::KeyBatch;
 use crate::key_image::{DeferredMessage, KeyImage, Writer};
 use crate::key_store::{Committed, KeyStore, MAX_KEY_BYTES, StoreFuture};
+use crate::remembered::Remembered;
 use crate::segment::{SegmentFacts, SegmentId, SegmentRow};
 use crate::slab::{SlabPosition, SlabRow};
 
-/// Most event ids kept; the ones remembered first go first.
-const MAX_REMEMBERED: usize = 1_000_000;
 /// Most bytes of keys and trace contexts that records and rows hold together.
 const MAX_BYTES: usize = 1 << 30;
 
@@ -25,15 +24,12 @@ const MAX_BYTES: usize = 1 << 30;
 pub struct MemoryStore {
     clock: Clock,
     tables: Mutex<Tables>,
+    remembered: Remembered,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     segments: BTreeMap<SegmentId, Segment>,
-    remembered: BTreeMap<EventId, (Instant, u64)>,
-    /// The order in which they were remembered.
-    oldest: BTreeMap<u64, EventId>,
-    next: u64,
     /// Roughly what the rows of the index and the keys of records take.
     bytes: usize,
 }
@@ -58,7 +54,7 @@ impl MemoryStore {
     /// An empty store. The clock ends what is remembered for a time.
     #[must_use]
     pub fn new(clock: Clock) -> MemoryStore {
-        MemoryStore { clock, tables: Mutex::default() }
+        MemoryStore { clock, tables: Mutex::default(), remembered: Remembered::default() }
     }
 
     /// Records that hold anything, rows of the timers' index and remembered events.
@@ -67,7 +63,7 @@ impl MemoryStore {
         let tables = self.lock();
         let keys = tables.segments.values().map(|segment| segment.keys.len()).sum();
         let rows = tables.segments.values().map(|segment| segment.slabs.len()).sum();
-        (keys, rows, tables.remembered.len())
+        (keys, rows, self.remembered.len())
     }
 
     /// Timers of all kinds that are pending, over all records.
@@ -119,12 +115,6 @@ impl Tables {
         }
         self.bytes += bytes;
         Ok(())
-    }
-
-    fn forget(&mut self, number: u64) {
-        if let Some(id) = self.oldest.remove(&number) {
-            self.remembered.remove(&id);
-        }
     }
 }
 
@@ -277,31 +267,16 @@ impl KeyStore for MemoryStore {
     }
 
     fn seen<'a>(&'a self, ids: &'a [EventId]) -> StoreFuture<'a, Vec<bool>> {
-        let now = self.clock.now();
-        self.now(move |tables| {
-            let remembered = |id| tables.remembered.get(id).is_some_and(|(until, _)| *until > now);
-            Ok(ids.iter().map(remembered).collect())
+        Box::pin(async move {
+            let now = self.clock.now();
+            Ok(ids.iter().map(|id| self.remembered.contains(*id, now)).collect())
         })
     }
 
     fn remember<'a>(&'a self, ids: &'a [EventId], ttl: Duration) -> StoreFuture<'a, ()> {
-        let now = self.clock.now();
-        self.now(move |tables| {
-            for id in ids {
-                if let Some((_, number)) = tables.remembered.get(id) {
-                    let number = *number;
-                    tables.forget(number);
-                } else if tables.remembered.len() >= MAX_REMEMBERED
-                    && let Some((number, _)) = tables.oldest.first_key_value()
-                {
-                    let number = *number;
-                    tables.forget(number);
-                }
-                let number = tables.next;
-                tables.next += 1;
-                tables.remembered.insert(*id, (now + ttl, number));
-                tables.oldest.insert(number, *id);
-            }
+        Box::pin(async move {
+            let until = self.clock.now() + ttl;
+            ids.iter().for_each(|id| self.remembered.insert(*id, until));
             Ok(())
         })
     }
