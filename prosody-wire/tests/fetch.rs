@@ -14,13 +14,13 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{World, at, numbered, record};
+use common::{World, at, far_client, numbered, record};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::batch::NewBatch;
 use prosody_testkit::broker::{Action, ApiKey, Match};
 use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
 use prosody_wire::produce::{Producer, ProducerConfig};
-use prosody_wire::{ErrorCode, IsolationLevel, TopicPartition};
+use prosody_wire::{Client, ErrorCode, IsolationLevel, TopicPartition};
 
 fn fetcher(world: &World) -> Fetcher {
     Fetcher::new(&world.client, FetchConfig::default())
@@ -484,11 +484,12 @@ async fn random_faults_lose_and_repeat_nothing() {
 }
 
 /// Reading from another continent brought one buffer a round trip, whatever the memory allowed. Here more is held ahead
-/// where the brokers are far and reading is fast: 50 ms more a round trip cost less than a tenth of the rate.
+/// where the brokers are far and reading is fast, and several requests are on their way: 50 ms more a round trip cost less
+/// than a tenth of the rate.
 #[tokio::test(start_paused = true)]
 async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
     const PARTITIONS: i32 = 4;
-    const BATCHES: usize = 256;
+    const BATCHES: usize = 1024;
     let world = World::new(1);
     world.cluster.create_topic("t", PARTITIONS).unwrap();
     // 128 KiB each that lz4 shrinks to a sixth: 128 MiB to read.
@@ -507,8 +508,8 @@ async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
     }
     // 260 MB a second altogether. What is timed is the second half, when the distance is known.
     let reading = Duration::from_millis(2);
-    let timed = async || {
-        let fetcher = fetcher(&world);
+    let timed = async |client: &Client| {
+        let fetcher = Fetcher::new(client, FetchConfig::default());
         let mut readers = tokio::task::JoinSet::new();
         for partition in 0..PARTITIONS {
             let mut reader = fetcher.open(TopicPartition::new("t", partition), at(0));
@@ -526,9 +527,8 @@ async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
         }
         readers.join_all().await.into_iter().max().unwrap()
     };
-    let near = timed().await;
-    world.cluster.control().on(Match::api(ApiKey::FETCH), Action::DelayAnswer(Duration::from_millis(50)));
-    let far = timed().await;
+    let away = |round_trip| far_client(&world.cluster, &world.doors, Duration::from_millis(round_trip));
+    let (near, far) = (timed(&away(0)).await, timed(&away(50)).await);
     assert!(far.mul_f64(0.9) <= near, "{far:?} for what takes {near:?} beside the broker");
 }
 

@@ -44,8 +44,8 @@ pub(super) struct Machine<W> {
     closed: Option<Error>,
     /// When the first bytes of a long frame came that is being read.
     began: Option<Instant>,
-    /// From the writing of the last answered request to the first bytes of its answer.
-    latency: Duration,
+    /// The least time from the writing of a request to the first bytes of its answer.
+    distance: Duration,
     /// Where it counts.
     pub(super) figures: Arc<Figures>,
 }
@@ -104,7 +104,7 @@ impl<W> Machine<W> {
             unknown: false,
             closed: None,
             began: None,
-            latency: Duration::ZERO,
+            distance: Duration::MAX,
             figures: Arc::default(),
         }
     }
@@ -192,9 +192,9 @@ impl<W> Machine<W> {
         self.began = Some(now);
     }
 
-    /// From the writing of the last answered request to the first bytes of its answer.
-    pub(super) fn latency(&self) -> Duration {
-        self.latency
+    /// The least time from the writing of a request to the first bytes of its answer; as long as possible before any.
+    pub(super) fn distance(&self) -> Duration {
+        self.distance
     }
 
     /// A whole frame without its length field. Returns whom it answers and the body.
@@ -215,7 +215,7 @@ impl<W> Machine<W> {
         };
         self.figures.answered(oldest.call.api, now.saturating_duration_since(oldest.written));
         let began = self.began.take().unwrap_or(now);
-        self.latency = began.saturating_duration_since(oldest.written);
+        self.distance = self.distance.min(began.saturating_duration_since(oldest.written));
         self.unknown = false;
         // ApiVersions answers with header v0 in every version, so that a client that guessed wrong can read it.
         if oldest.call.api.response_header_version(oldest.call.version) >= 1 {

@@ -197,10 +197,10 @@ impl Connection {
         open.then(|| machine.in_flight())
     }
 
-    /// From the writing of the last answered request to the first bytes of its answer: a round trip and what the broker
-    /// needed, without the time the answer itself takes.
-    pub(crate) fn latency(&self) -> Duration {
-        self.0.shared.machine().latency()
+    /// How far the broker is: the least time from the writing of a request to the first bytes of its answer, since this
+    /// connection was opened. What is above it is waiting, for records or for a busy broker.
+    pub(crate) fn distance(&self) -> Duration {
+        self.0.shared.machine().distance()
     }
 
     /// Why this connection ended; `None` while it is open.

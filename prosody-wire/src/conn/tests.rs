@@ -73,6 +73,21 @@ async fn requests_are_pipelined_in_call_order_and_each_caller_gets_its_own_answe
     assert_eq!(b.await.expect("answered"), "b");
 }
 
+/// 20 ms of waiting for the processor of a near broker made it look distant: 100 MB were held instead of 16.
+#[tokio::test(start_paused = true)]
+async fn a_busy_broker_is_no_distant_one() {
+    let (connection, mut far) = open().await;
+    let milliseconds = Duration::from_millis;
+    for (took, distance) in [(50, 0), (20, 0)] {
+        let answer = call(&connection, "a");
+        let asked = next(&mut far).await;
+        tokio::time::sleep(milliseconds(took)).await;
+        far.write_all(&asked.answer(b"")).await.expect("open");
+        answer.await.expect("answered");
+        assert_eq!(connection.distance(), milliseconds(distance), "its greeting took no time");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn segments_are_written_one_after_the_other_as_one_frame() {
     let (connection, mut far) = open().await;

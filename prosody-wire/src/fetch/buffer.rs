@@ -21,7 +21,7 @@ use crate::types::{BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition};
 pub(crate) const FIRST_GUESS: usize = 200;
 
 /// Names one opening of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReaderId(pub(crate) u64);
 
 /// The records of one partition out of one response.
@@ -71,6 +71,8 @@ pub(crate) struct Part {
     pub(crate) retry_at: Option<Instant>,
     pub(crate) failures: u32,
     pub(crate) high_watermark: Option<Offset>,
+    /// Its next records are at the broker, as the last answer said.
+    pub(crate) behind: bool,
     /// Grows when a batch does not fit.
     pub(crate) max_bytes: usize,
     pub(crate) opened: Option<Instant>,
@@ -185,6 +187,7 @@ impl Shared {
                 retry_at: None,
                 failures: 0,
                 high_watermark: None,
+                behind: false,
                 max_bytes: self.config.max_partition_bytes,
                 opened: None,
             };

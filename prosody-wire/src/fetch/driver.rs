@@ -1,5 +1,5 @@
-//! Who fetches? One task per fetcher: it keeps one Fetch under way with every broker that leads an open partition, looks
-//! up positions, and follows leaders. The only folder of the fetcher that awaits.
+//! Who fetches? One task per fetcher: it keeps a Fetch under way with every broker that leads an open partition, several
+//! with a distant one, looks up positions, and follows leaders. The only folder of the fetcher that awaits.
 
 mod answers;
 mod positions;
@@ -16,7 +16,7 @@ use prosody_base::{Instant, watch};
 use super::buffer::{Fetched, Part, Queued, ReaderId, Shared};
 use super::cursor::Lookup;
 use super::offsets::Ends;
-use super::plan::{Held, is_full, request_bytes};
+use super::plan::{FIRST_WINDOW, Held, is_full, request_bytes};
 use super::session::{Key, Session, sessionless};
 use super::wire::Ask;
 use crate::cluster::{Cluster, Metadata};
@@ -34,13 +34,15 @@ struct Asked {
     leader_epoch: LeaderEpoch,
 }
 
-/// The two kinds of request a broker can have from us, each at most once.
+/// The kinds of request a broker can have from us: one poll, and others beside it for what is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// In the session, waiting at the broker for data.
     Poll,
-    /// Beside a running poll, for partitions that are not in it: asks once, without waiting.
+    /// Asks once, without waiting, over another connection: the poll may wait.
     Look,
+    /// For partitions whose next records are there already, behind a poll of such: a distant broker has always work.
+    Next,
 }
 
 #[derive(Debug)]
@@ -70,19 +72,45 @@ struct Reply {
 struct Broker {
     session: Session,
     polling: bool,
-    looking: bool,
+    /// What is polled for is there: no request waits behind that one for long.
+    prompt: bool,
+    /// Requests beside the poll.
+    beside: usize,
+    /// Bytes they brought since the last poll was answered.
+    brought: usize,
     /// Lookups of positions that are under way, at most [`positions::LOOKUPS`].
     resolving: u8,
     failures: u32,
     retry_at: Option<Instant>,
-    /// The partition a request begins with.
-    rotation: usize,
+    /// The next request begins with the partition behind this one.
+    turn: ReaderId,
     /// When the last poll was answered, or the first one was sent.
     answered_at: Option<Instant>,
-    /// How far it is.
-    distance: Option<Duration>,
     /// Bytes to be held of its partitions.
     wanted: usize,
+}
+
+impl Broker {
+    /// It is so distant, for how fast it is read, that one request at a time would leave it idle.
+    fn overlaps(&self) -> bool {
+        self.wanted > FIRST_WINDOW
+    }
+
+    /// What may be sent to it now.
+    fn next(&self) -> Option<Kind> {
+        match (self.polling, self.prompt && self.overlaps()) {
+            (false, _) => Some(Kind::Poll),
+            (true, true) => (self.beside + 1 < OVERLAPPING).then_some(Kind::Next),
+            (true, false) => (self.beside == 0).then_some(Kind::Look),
+        }
+    }
+}
+
+/// What became of a request that might be sent.
+enum Start {
+    Sent,
+    Nothing,
+    NoMemory,
 }
 
 type Events = Arc<Mutex<Vec<Event>>>;
@@ -106,6 +134,8 @@ pub(super) struct Driver {
 
 /// A reader whose broker is near waits for the others to read on; only after this long more memory is used for it.
 const HESITATION: Duration = Duration::from_millis(20);
+/// Requests that a distant broker may have from us at once, each for a part of its partitions.
+const OVERLAPPING: usize = 4;
 /// With shares smaller than a batch, partitions take turns of this length.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -230,13 +260,15 @@ impl Driver {
             if broker.retry_at.is_some_and(|at| at > now) {
                 continue;
             }
-            let kind = match (broker.polling, broker.looking) {
-                (false, _) => Kind::Poll,
-                (true, false) => Kind::Look,
-                (true, true) => continue,
-            };
-            if !self.start(now, id, kind) {
-                self.starved.get_or_insert(id);
+            while let Some(kind) = self.brokers.get(&id).and_then(Broker::next) {
+                match self.start(now, id, kind) {
+                    Start::Sent => {}
+                    Start::Nothing => break,
+                    Start::NoMemory => {
+                        self.starved.get_or_insert(id);
+                        break;
+                    }
+                }
             }
         }
         let starved = self.starved.is_some();
@@ -289,21 +321,25 @@ impl Driver {
         true
     }
 
-    /// Sends one request to a broker if it has partitions for it. False when memory is what is missing.
-    fn start(&mut self, now: Instant, id: BrokerId, kind: Kind) -> bool {
+    /// Sends one request to a broker if it has partitions for it.
+    fn start(&mut self, now: Instant, id: BrokerId, kind: Kind) -> Start {
         let config = self.shared.config.clone();
-        let Some(broker) = self.brokers.get_mut(&id) else { return true };
+        let Some(broker) = self.brokers.get_mut(&id) else { return Start::Nothing };
         let mut state = self.shared.state();
         let (window, share) = (self.shared.window(), self.shared.share(state.parts.len()));
-        let Choice { asked, percent, room, leader_alone } =
-            choose(&state, id, kind, now, broker.rotation, share);
+        let cap = broker.overlaps().then_some(window / OVERLAPPING);
+        let Choice { asked, percent, room, leader_alone, prompt } =
+            choose(&state, id, kind, now, broker.turn, share, cap);
         if asked.is_empty() {
-            return true;
+            return Start::Nothing;
         }
         let held = self.shared.budget.held() + extra(&state) + self.reserved;
         let Some(max_bytes) = request_bytes(window, held, room, config.max_bytes, percent) else {
-            return false;
+            return Start::NoMemory;
         };
+        // With all of them in it, the next one comes first next time; else those that found no room in it.
+        let turn = if cap.is_some() { asked.last() } else { asked.first() };
+        broker.turn = turn.map_or(broker.turn, |(asked, _)| asked.id);
         for (asked, _) in &asked {
             if let Some(part) = state.parts.get_mut(&asked.id) {
                 part.asked = true;
@@ -317,13 +353,12 @@ impl Driver {
         let wanted = asked.iter().map(|(asked, params)| (asked.key.clone(), *params));
         let (request, max_wait) = match kind {
             Kind::Poll => {
-                broker.polling = true;
-                broker.rotation = broker.rotation.wrapping_add(1);
+                (broker.polling, broker.prompt) = (true, prompt);
                 broker.answered_at.get_or_insert(now);
                 (broker.session.next(wanted), config.max_wait)
             }
-            Kind::Look => {
-                broker.looking = true;
+            Kind::Look | Kind::Next => {
+                broker.beside += 1;
                 (sessionless(wanted.collect()), Duration::ZERO)
             }
         };
@@ -337,7 +372,7 @@ impl Driver {
             let result = send(&cluster, id, kind, ask, with_ids, &request).await;
             Event::Fetched { broker: id, kind, asked, reserved, result }
         });
-        true
+        Start::Sent
     }
 
     fn spawn<F>(&self, work: impl FnOnce(Cluster) -> F)

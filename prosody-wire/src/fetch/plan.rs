@@ -15,12 +15,6 @@ pub(crate) const FIRST_WINDOW: usize = 16 << 20;
 /// itself takes as long as reading it does.
 const ROUND_TRIPS: u32 = 4;
 
-/// How far a broker is, after one more answer that began `latency` after its request: the least latency lately, for what
-/// is above it is waiting, for records or for a busy broker, and no distance.
-pub(crate) fn distance(before: Option<Duration>, latency: Duration) -> Duration {
-    before.map_or(latency, |before| latency.min(before + (before / 8).max(Duration::from_millis(1))))
-}
-
 /// Bytes to be held of one broker's partitions, so that its readers need not wait for it. An answer brought `bytes`,
 /// `cycle` after the one before it; the broker is `distance` away. A broker that is near or read slowly needs little
 /// ahead, a distant one that is read fast needs much; `before` was wanted until now.
@@ -96,17 +90,6 @@ mod tests {
         let distant = settle(50, 200e6);
         assert!((30 << 20..=40 << 20).contains(&distant), "as much as 200 ms bring: {distant}");
         assert_eq!(settle(200, 500e6), 64 << 20, "never more than the budget");
-    }
-    #[test]
-    fn a_busy_broker_is_no_distant_one() {
-        // 20 ms of waiting for the processor of a near broker made it look distant: 100 MB were held instead of 16.
-        let milliseconds = Duration::from_millis;
-        let after = |latencies: &[u64]| {
-            latencies.iter().fold(None, |known, latency| Some(distance(known, milliseconds(*latency))))
-        };
-        assert_eq!(after(&[2, 2, 20, 100]), Some(milliseconds(4)));
-        assert_eq!(after(&[100, 2]), Some(milliseconds(2)));
-        assert_eq!(after(&[[0].as_slice(), &[50; 40]].concat()), Some(milliseconds(50)), "it did move away");
     }
     use proptest::prelude::*;
 

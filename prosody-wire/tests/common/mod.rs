@@ -9,6 +9,8 @@
     reason = "tests; each file uses its part"
 )]
 
+mod far;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +78,13 @@ impl World {
 pub fn client(cluster: &Cluster, doors: &Doors) -> Client {
     let config = ClientConfig::new(cluster.bootstrap().split(','));
     Client::new(config, Arc::new(PipeConnector(cluster.network())), doors.clone()).unwrap()
+}
+
+/// A client that is this far away from every broker.
+pub fn far_client(cluster: &Cluster, doors: &Doors, round_trip: Duration) -> Client {
+    let config = ClientConfig::new(cluster.bootstrap().split(','));
+    let connector = far::FarConnector { network: cluster.network(), round_trip };
+    Client::new(config, Arc::new(connector), doors.clone()).unwrap()
 }
 
 /// A record for one partition.

@@ -7,7 +7,7 @@ use super::{Asked, Driver, Kind, Reply};
 use crate::cluster::{Cluster, node};
 use crate::error::Error;
 use crate::fetch::buffer::{Charge, Counted, Fetched, Part, Queued};
-use crate::fetch::plan::{distance, expanded, wanted};
+use crate::fetch::plan::{expanded, wanted};
 use crate::fetch::validate::walk;
 use crate::fetch::wire::{self, Answer, DIVERGING, PartitionData, TopicRef};
 use crate::proto::{Disposition, ErrorCode};
@@ -30,8 +30,8 @@ impl Driver {
                 }
             }
         }
-        if let (Kind::Poll, Ok(reply)) = (kind, &result) {
-            self.look_ahead(now, id, reply);
+        if let Ok(reply) = &result {
+            self.look_ahead(now, id, kind, reply);
         }
         // An older one cannot say that the log has parted from what was read.
         let says_diverging = result.as_ref().is_ok_and(|reply| reply.version >= DIVERGING);
@@ -41,7 +41,7 @@ impl Driver {
         let broker = self.brokers.entry(id).or_default();
         match kind {
             Kind::Poll => broker.polling = false,
-            Kind::Look => broker.looking = false,
+            Kind::Look | Kind::Next => broker.beside = broker.beside.saturating_sub(1),
         }
         let answer = match answer {
             Ok(answer) if answer.error == 0 => answer,
@@ -103,17 +103,19 @@ impl Driver {
     }
 
     /// How much of the budget is worth using follows from what each broker brings, and how long it takes.
-    fn look_ahead(&mut self, now: Instant, id: BrokerId, reply: &Reply) {
-        let latency = reply.connection.latency();
+    fn look_ahead(&mut self, now: Instant, id: BrokerId, kind: Kind, reply: &Reply) {
         let state = self.shared.state();
         let of_it = state.parts.values().filter(|part| part.source(now) == Some(id));
         let percent = of_it.map(|part| part.percent).max().unwrap_or(100);
         let Some(broker) = self.brokers.get_mut(&id) else { return };
-        let cycle = now.saturating_duration_since(broker.answered_at.replace(now).unwrap_or(now));
         let bytes = expanded(reply.body.len(), percent);
-        let distance = distance(broker.distance, latency);
-        broker.distance = Some(distance);
-        broker.wanted = wanted(broker.wanted, bytes, cycle, distance);
+        if kind != Kind::Poll {
+            broker.brought = broker.brought.saturating_add(bytes);
+            return;
+        }
+        let bytes = bytes.saturating_add(std::mem::take(&mut broker.brought));
+        let cycle = now.saturating_duration_since(broker.answered_at.replace(now).unwrap_or(now));
+        broker.wanted = wanted(broker.wanted, bytes, cycle, reply.connection.distance());
         let read = |id: &BrokerId| state.parts.values().any(|part| part.source(now).as_ref() == Some(id));
         let sources = self.brokers.iter().filter(|(id, _)| read(id));
         self.shared.set_window(sources.fold(0, |all: usize, (_, one)| all.saturating_add(one.wanted)));
@@ -156,7 +158,7 @@ impl Driver {
         let limits = self.shared.cluster.limits().clone();
         let mut refresh = false;
         let mut state = self.shared.state();
-        if kind == Kind::Look {
+        if kind != Kind::Poll {
             for asked in asked {
                 if let Some(part) = state.parts.get_mut(&asked.id) {
                     part.looked = true;
@@ -202,6 +204,9 @@ impl Part {
             return;
         }
         self.high_watermark = Some(data.high_watermark);
+        // What an open transaction keeps back is not there yet.
+        let end = if data.last_stable < 0 { data.high_watermark } else { data.last_stable };
+        self.behind = from < end;
         if let Some((epoch, end)) = data.diverging {
             if let Some(moved) = self.cursor.truncated(from, epoch, end) {
                 self.push(Queued::Moved(moved));
@@ -223,6 +228,7 @@ impl Part {
             let mut records = data.records;
             records.truncate(walk.complete);
             self.push(Queued::Records(Fetched { from, records, aborted: data.aborted }));
+            self.behind = self.cursor.position().is_some_and(|position| position < end);
         }
     }
 

@@ -7,7 +7,7 @@ use prosody_base::Instant;
 use super::{Asked, Kind, Reply};
 use crate::cluster::{Cluster, Lane};
 use crate::error::Error;
-use crate::fetch::buffer::{Part, State};
+use crate::fetch::buffer::{Part, ReaderId, State};
 use crate::fetch::plan::expanded;
 use crate::fetch::session::{Key, Params, SessionRequest};
 use crate::fetch::wire::{self, Ask, TOPIC_IDS};
@@ -29,43 +29,57 @@ pub(super) struct Choice {
     pub(super) room: usize,
     /// Some of them shall not be redirected to a follower.
     pub(super) leader_alone: bool,
+    /// The next records of one of them are there: the broker does not wait for any.
+    pub(super) prompt: bool,
 }
 
-/// Begins at another partition each time.
+/// Begins behind `turn`, so that every partition comes first at times. With a `cap`, partitions whose next records are
+/// there are taken until as many bytes are asked for.
 pub(super) fn choose(
     state: &State,
     broker: BrokerId,
     kind: Kind,
     now: Instant,
-    rotation: usize,
+    turn: ReaderId,
     share: usize,
+    cap: Option<usize>,
 ) -> Choice {
-    let (mut percent, mut room, mut leader_alone) = (100, 0usize, false);
-    let mut asked = Vec::new();
-    for (id, part) in &state.parts {
-        let due = part.retry_at.is_none_or(|at| at <= now);
-        let taken = part.full || part.asked || (kind == Kind::Look && part.looked);
-        if part.source(now) != Some(broker) || !due || taken {
+    let (mut percent, mut room, mut leader_alone, mut due) = (100, 0usize, false, 0usize);
+    let mut asked: Vec<(Asked, Params)> = Vec::new();
+    let (before, behind) =
+        (state.parts.range(..=turn), state.parts.range(turn..).filter(|(id, _)| **id != turn));
+    for (id, part) in behind.chain(before) {
+        let taken = match kind {
+            Kind::Poll => false,
+            Kind::Look => part.looked,
+            Kind::Next => part.looked || !part.behind,
+        };
+        let waits = part.retry_at.is_some_and(|at| at > now);
+        if part.source(now) != Some(broker) || waits || taken || part.full || part.asked {
             continue;
         }
         let Some(offset) = part.cursor.position() else { continue };
+        let free = share.saturating_sub(part.bytes());
+        // Half of its share at a time, where that is more; of a distant broker, all that is free of it.
+        let bytes = if cap.is_some() { free } else { share / 2 };
+        if part.behind && cap.is_some_and(|cap| due > 0 && due.saturating_add(bytes) > cap) {
+            continue;
+        }
+        due += if part.behind { bytes } else { 0 };
         percent = percent.max(part.percent);
         leader_alone |= part.is_leader_alone(now);
-        room = room.saturating_add(share.saturating_sub(part.bytes()));
+        room = room.saturating_add(free);
         let key =
             Key { topic: Arc::clone(&part.tp.topic), topic_id: part.topic_id, partition: part.tp.partition };
         let params = Params {
             offset,
             leader_epoch: part.leader_epoch,
             last_epoch: part.cursor.last_epoch(),
-            // Half of its share at a time, where that is more.
-            max_bytes: part.max_bytes.max(share / 2 * 100 / part.percent.max(100)),
+            max_bytes: part.max_bytes.max(bytes * 100 / part.percent.max(100)),
         };
         asked.push((Asked { id: *id, key, offset, leader_epoch: part.leader_epoch }, params));
     }
-    let count = asked.len().max(1);
-    asked.rotate_left(rotation % count);
-    Choice { asked, percent, room, leader_alone }
+    Choice { asked, percent, room, leader_alone, prompt: due > 0 }
 }
 
 pub(super) async fn send(
@@ -77,7 +91,7 @@ pub(super) async fn send(
     request: &SessionRequest,
 ) -> Result<Reply, Error> {
     let connection = match kind {
-        Kind::Poll => cluster.connection(id, Lane::Fetch).await?,
+        Kind::Poll | Kind::Next => cluster.connection(id, Lane::Fetch).await?,
         Kind::Look => cluster.short(id).await?,
     };
     let spoken = connection.require(ApiKey::Fetch)?;
