@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `create --bootstrap B --topic T --partitions N`, `delete …` | makes a topic whose files go soon after it is deleted |
 //! | `produce … --count N --size S --keys K` | pipelined; `--codec none` instead of lz4, `--partition P` for one partition |
-//! | `consume … --count N --partitions N` | every record is looked at |
+//! | `consume … --count N --partitions N` | every record is looked at; `--buffer MIB` instead of the default |
 //! | `send … --count N` | one awaited send at a time, everything on one thread; `p50_us` |
 //! | `idle … --partitions N` | what a group member that was assigned all of an empty topic holds; `grown_kib` |
 //! | `broker --count N --size S --keys K` | producing to the testkit broker in this process and consuming, both at once |
@@ -157,26 +157,35 @@ async fn consume(options: &Options) {
     let (topic, count) = (options.text("topic"), options.number("count"));
     let meter = Meter::start();
     let client = client(options);
-    let (seen, bytes) = read_all(&client, &topic, options.number("partitions") as i32, count).await;
+    let mut config = FetchConfig::default();
+    if let Some(mebibytes) = options.maybe("buffer") {
+        config.buffer_bytes = mebibytes.parse::<usize>().expect("a number") << 20;
+    }
+    let fetcher = Fetcher::new(&client, config);
+    let (seen, bytes, half) = read_all(&fetcher, &topic, options.number("partitions") as i32, count).await;
+    let steady = half.elapsed().as_secs_f64();
     let requests = requests(client.brokers().iter().map(|broker| &broker.fetch));
-    meter.report(seen, &format!("\"bytes\":{bytes},{requests}"));
+    meter.report(seen, &format!("\"bytes\":{bytes},\"second_half_seconds\":{steady:.4},{requests}"));
 }
 
-async fn read_all(client: &Client, topic: &str, partitions: i32, count: u64) -> (u64, u64) {
-    let fetcher = Fetcher::new(client, FetchConfig::default());
+/// Returns how many records and bytes there were, and when half of the records had been seen.
+async fn read_all(fetcher: &Fetcher, topic: &str, partitions: i32, count: u64) -> (u64, u64, Instant) {
     let (say, mut heard) = mpsc::channel(64);
     for partition in 0..partitions {
         let tp = TopicPartition { topic: topic.into(), partition };
         tokio::spawn(read(fetcher.open(tp, StartAt::Offset { offset: 0, leader_epoch: -1 }), say.clone()));
     }
-    let (mut seen, mut bytes) = (0, 0);
+    let (mut seen, mut bytes, mut half) = (0, 0, Instant::now());
     while seen < count {
         let (more, size) =
             tokio::time::timeout(PATIENCE, heard.recv()).await.expect("records").expect("readers");
+        if seen < count / 2 {
+            half = Instant::now();
+        }
         seen += more;
         bytes += size;
     }
-    (seen, bytes)
+    (seen, bytes, half)
 }
 
 /// Looks at every record of a partition and says how many there were in each batch, and their size.
@@ -259,8 +268,9 @@ async fn broker(options: &Options) {
     // About 1,000 records, at the size lz4 gives them.
     let config = ProducerConfig { batch_size: 58_000, ..ProducerConfig::default() };
     let producer = Producer::new(&client, config);
-    let (_, (seen, _)) =
-        tokio::join!(send_all(&producer, "t", Some(0), &records, count), read_all(&client, "t", 1, count));
+    let fetcher = Fetcher::new(&client, FetchConfig::default());
+    let (_, (seen, ..)) =
+        tokio::join!(send_all(&producer, "t", Some(0), &records, count), read_all(&fetcher, "t", 1, count));
     let batches = cluster.batches("t", 0).len();
     assert!(cluster.violations().is_empty());
     meter.report(seen, &format!("\"batches\":{batches}"));
