@@ -36,8 +36,9 @@ struct Until {
 impl Remembered {
     fn part(&self, id: EventId) -> MutexGuard<'_, Part> {
         // Ids are hashes: any of their bits are as good as any other.
-        let [part, ..] = id.0.to_le_bytes();
-        let part = &self.parts[usize::from(part) % PARTS];
+        let [first, ..] = &self.parts;
+        let [bits, ..] = id.0.to_le_bytes();
+        let part = self.parts.get(usize::from(bits) % PARTS).unwrap_or(first);
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
