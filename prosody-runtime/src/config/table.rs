@@ -315,7 +315,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         variable: "PROSODY_FETCH_BUFFER_SIZE",
         default: "64MiB",
         rule: "≥ 1 MiB",
-        doc: "Memory for fetched records of all partitions together, counted decompressed.",
+        doc: "Memory for fetched records of all partitions together, counted decompressed. Records that wait for longer than a second are copied out of it, which takes as much again at most.",
         support: Support::Full,
         field: Field::Size(|o| &mut o.fetch_buffer_size),
     },

@@ -63,7 +63,8 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
                 while leaving.changed().await.is_ok() {}
             }
             let (start, offsets) = begin(inner.wire.topic_id(&tp.topic), &assigned);
-            let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64());
+            let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64())
+                .within(inner.copies.of_another());
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
             let durable = durable::acquire(&inner, &tp, id).await;
             let partition = Partition::new(id, tp.clone(), window, inner.shared.clone(), durable.clone());

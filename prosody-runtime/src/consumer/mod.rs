@@ -38,6 +38,7 @@ use crate::insight::beats::{BEAT, Beats, Loop};
 use crate::insight::reading::{Load, Reading, samples};
 use crate::insight::status::PartitionStatus;
 use crate::loader::Loader;
+use crate::partition::copies::Copies;
 use crate::partition::held::Held;
 use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
@@ -93,6 +94,8 @@ struct Inner {
     /// Key records in memory, of all partitions.
     images: Arc<Mutex<Images>>,
     store: Option<Arc<dyn KeyStore>>,
+    /// What waiting records take beside the fetch buffer.
+    copies: Copies,
 }
 
 impl Subscription {

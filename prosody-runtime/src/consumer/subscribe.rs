@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::insight::beats::Beats;
 use crate::loader::{Loader, LoaderConfig};
+use crate::partition::copies::Copies;
 use crate::partition::runtime::Shared;
 use crate::pipeline::Pipeline;
 use crate::pipeline::defer::FailureRate;
@@ -122,6 +123,7 @@ pub(crate) async fn subscribe<H: Handler>(lasting: &Lasting, handler: H) -> Resu
             usize::try_from(config.state_owned_cache).unwrap_or(usize::MAX),
         ))),
         store: lasting.store.clone(),
+        copies: Copies::bounded(usize::try_from(config.fetch_buffer).unwrap_or(usize::MAX)),
         doors,
     });
     let _ = asked.set(Arc::downgrade(&inner));

@@ -148,11 +148,14 @@ impl Event {
         }
     }
 
-    /// Lets go of the batch it was read from.
-    pub(crate) fn copy_out(&mut self) {
-        if let What::Message(_, record) = &mut self.what {
-            record.copy_out();
-        }
+    /// Lets go of the batch it was read from; see [`Record::copy_out`].
+    pub(crate) fn copy_out(&mut self) -> usize {
+        if let What::Message(_, record) = &mut self.what { record.copy_out() } else { 0 }
+    }
+
+    /// See [`Record::copied`].
+    pub(crate) fn copied(&self) -> usize {
+        if let What::Message(_, record) = &self.what { record.copied() } else { 0 }
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `offset_map.rs` | how does a commit say what is finished above the watermark? |
 //! | `keys.rs` | which event of a key may run, and which must wait behind it? |
 //! | `window.rs` | which records are in progress, and what may start next? |
+//! | `copies.rs` | how much memory do copies of waiting records take? |
 //! | `event.rs` | what waits in a key's queue? |
 //! | `record.rs` | what does a message keep of the record it came from? |
 //! | `reader.rs` | who brings a partition's records in? |
@@ -13,6 +14,7 @@
 //! | `runtime.rs` | who moves an assigned partition? |
 //! | `status.rs` | what does it look like from outside? |
 
+pub(crate) mod copies;
 pub(crate) mod event;
 pub(crate) mod held;
 pub(crate) mod keys;

@@ -100,12 +100,20 @@ impl Record {
         )
     }
 
-    /// Lets go of the batch: a record that waits long must not keep a thousand others in memory.
-    pub(crate) fn copy_out(&mut self) {
-        if !self.copied {
-            let batch = self.data.clone();
-            self.copy_with(crate::message::slice(&batch, &self.key));
+    /// Lets go of the batch: a record that waits long must not keep a thousand others in memory. Returns the bytes of
+    /// the copy, 0 when there was one.
+    pub(crate) fn copy_out(&mut self) -> usize {
+        if self.copied {
+            return 0;
         }
+        let batch = self.data.clone();
+        self.copy_with(crate::message::slice(&batch, &self.key));
+        self.data.len()
+    }
+
+    /// Bytes of its copy, 0 while it is in its batch.
+    pub(crate) fn copied(&self) -> usize {
+        if self.copied { self.data.len() } else { 0 }
     }
 
     /// Moves into memory of its own, under `key`.

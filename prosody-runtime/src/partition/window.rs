@@ -12,6 +12,7 @@ use std::sync::Arc;
 use prosody_base::sabotaged;
 use prosody_state::KeyImage;
 
+use super::copies::Copies;
 use super::event::Event;
 use super::keys::{KeySlot, Keyed, Keys, Offered, hash};
 use super::offsets::{Offsets, Registered, Ticket};
@@ -74,6 +75,7 @@ pub(crate) struct Window {
     max_uncommitted: usize,
     seed: u64,
     phase: Phase,
+    copies: Copies,
     /// Events handed out and not finished.
     out: usize,
     /// Keys held by something of an earlier assignment.
@@ -91,9 +93,16 @@ impl Window {
             max_uncommitted: max_uncommitted.max(1),
             seed,
             phase: Phase::Running,
+            copies: Copies::bounded(usize::MAX),
             out: 0,
             blocked: 0,
         }
+    }
+
+    /// Bounds the memory of what waits.
+    pub(crate) fn within(mut self, copies: Copies) -> Window {
+        self.copies = copies;
+        self
     }
 
     pub(crate) fn offsets(&self) -> &Offsets {
@@ -131,7 +140,7 @@ impl Window {
 
     /// How many records to [`push`](Window::push) next; 0 while there is enough to do.
     pub(crate) fn room(&self) -> usize {
-        if self.phase != Phase::Running || self.prepared.len() >= LOW_WATER {
+        if self.phase != Phase::Running || self.prepared.len() >= LOW_WATER || self.copies.are_enough() {
             return 0;
         }
         CHUNK.min(LOOK_AHEAD.saturating_sub(self.prepared.len() + self.keys.parked()))
@@ -199,14 +208,15 @@ impl Window {
     /// Called about once a second: what has waited since the last call lets go of the batch it was read from, or a few
     /// stuck keys would hold the whole fetch buffer.
     pub(crate) fn age(&mut self) {
+        let Window { prepared, keys, copies, .. } = self;
         let mut age = |event: &mut Event| {
             if event.old {
-                event.copy_out();
+                copies.take(event.copy_out());
             }
             event.old = true;
         };
-        self.prepared.iter_mut().for_each(&mut age);
-        self.keys.each_waiting(age);
+        prepared.iter_mut().for_each(&mut age);
+        keys.each_waiting(age);
     }
 
     /// Nothing new starts from here on; what waits is forgotten, unfinished.
@@ -217,6 +227,7 @@ impl Window {
         if !sabotaged("drain-starts-nothing") {
             self.prepared.clear();
             self.keys.drop_waiting();
+            self.copies.give_all_back();
         }
     }
 
@@ -258,6 +269,7 @@ impl Window {
 
     fn hand_out(&mut self, slot: KeySlot, event: Event, out: &mut Vec<Admitted>) {
         self.out += 1;
+        self.copies.give_back(event.copied());
         out.push(Admitted { slot, event, root: None, seen: None });
     }
 }

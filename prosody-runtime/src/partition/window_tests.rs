@@ -131,6 +131,46 @@ fn what_waits_long_lets_go_of_its_batch() {
     assert!(batch.is_unique(), "only the record that is out held it");
 }
 
+/// A slow handler of large messages: what had waited for a second was copied, and as much was read again.
+#[test]
+fn copies_of_what_waits_are_bounded_over_all_partitions() {
+    let (batch, copies) = (bytes::Bytes::from(vec![b'k'; 10_000]), Copies::bounded(900));
+    // Each copy has nine bytes, those of its key.
+    let filled = |count: i64| {
+        let offsets = Offsets::new(OffsetMap::empty(None, 0), 0);
+        let (mut window, mut out) = (Window::new(offsets, 1, 7).within(copies.of_another()), Vec::new());
+        let mut records = (0..count).map(|at| Record::in_batch(at, &batch)).collect();
+        window.push(&mut records, count, 0);
+        window.admit(&mut out);
+        (window, out)
+    };
+    let (mut full, mut out) = filled(121);
+    assert!(full.room() > 0);
+    full.age();
+    assert!(full.room() > 0, "nothing has waited for long");
+    full.age();
+    assert_eq!(full.room(), 0, "1,080 bytes");
+    let (mut other, _out) = filled(10);
+    assert!(other.room() > 0, "it has no copies");
+    other.age();
+    other.age();
+    assert_eq!(other.room(), 0, "now it has");
+    for _ in 0..29 {
+        let one = out.remove(0);
+        full.finish(one.slot, one.event.ticket(), Ending::Done, &mut out);
+        assert_eq!(full.room(), 0);
+    }
+    let one = out.remove(0);
+    full.finish(one.slot, one.event.ticket(), Ending::Done, &mut out);
+    assert!(full.room() > 0 && other.room() > 0, "90 and 9 are left");
+    let (mut third, _out) = filled(121);
+    third.age();
+    third.age();
+    assert_eq!(other.room(), 0);
+    third.drain();
+    assert!(other.room() > 0);
+}
+
 #[test]
 fn draining_starts_nothing_new_and_keeps_what_waited_uncommitted() {
     let (mut window, mut out) = filled(30);
