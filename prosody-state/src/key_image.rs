@@ -57,8 +57,8 @@ pub struct TimerFacts {
 /// The last message of a key that was done or deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
-    /// The id of its topic, all zero when brokers have none. A topic of the same name created later has another.
-    pub topic: [u8; 16],
+    /// Its log, as [`SegmentRow::log`](crate::SegmentRow::log) says. A topic of the same name created later has another.
+    pub log: [u8; 16],
     /// The leader epoch of its batch; what was written after a truncation has a greater one.
     pub leader_epoch: i32,
     /// Its offset.
@@ -141,7 +141,7 @@ impl KeyImage {
     pub fn is_done(&self, message: &Last, trust: Duration) -> bool {
         self.last.is_some_and(|last| {
             let age = Duration::from_secs(message.time.seconds().saturating_sub(last.time.seconds()).into());
-            last.topic == message.topic
+            last.log == message.log
                 && last.idempotence == message.idempotence
                 && age <= trust
                 && (message.leader_epoch, message.offset) <= (last.leader_epoch, last.offset)
@@ -196,5 +196,29 @@ impl Queue {
         if self.count == 0 {
             self.head = self.tail;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_done_by_its_position_in_one_log_under_one_version_and_for_a_time() {
+        let time = Time::from_seconds;
+        let last = Last { log: [1; 16], leader_epoch: 2, offset: 10, idempotence: 3, time: time(1_000) };
+        let image = KeyImage { last: Some(last), ..KeyImage::default() };
+        let is_done = |message: Last| image.is_done(&message, Duration::from_secs(60));
+        let now = Last { time: time(1_060), ..last };
+        assert!(is_done(now) && is_done(Last { offset: 9, ..now }));
+        assert!(!is_done(Last { offset: 11, ..now }));
+        // The epoch comes first: what was written after a truncation is new, whatever its offset.
+        assert!(!is_done(Last { leader_epoch: 3, offset: 0, ..now }));
+        assert!(is_done(Last { leader_epoch: 1, offset: 99, ..now }));
+        assert!(!is_done(Last { log: [2; 16], ..now }), "a topic made again");
+        assert!(!is_done(Last { idempotence: 4, ..now }), "another version");
+        assert!(!is_done(Last { time: time(1_061), ..now }), "its time is over");
+        assert!(is_done(Last { time: time(900), ..now }), "the clock was set back");
+        assert!(!KeyImage::default().is_done(&now, Duration::MAX));
     }
 }

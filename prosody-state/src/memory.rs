@@ -139,6 +139,8 @@ impl KeyStore for MemoryStore {
                     marked: false,
                     topic: facts.topic,
                     partitions: facts.partitions,
+                    committed: facts.committed,
+                    incarnation: 0,
                     slab_seconds,
                     watermark: facts.now.slab(slab_seconds),
                 },
@@ -147,9 +149,8 @@ impl KeyStore for MemoryStore {
                 keys: BTreeMap::new(),
                 slabs: BTreeMap::new(),
             });
-            let found = known.row;
-            (known.row.topic, known.row.partitions) = (facts.topic, facts.partitions);
-            Ok(found)
+            let acquired = known.row.acquired(&facts);
+            Ok(std::mem::replace(&mut known.row, acquired))
         })
     }
 

@@ -58,6 +58,8 @@ pub struct SegmentFacts {
     pub partition: i32,
     /// The topic's partitions.
     pub partitions: u32,
+    /// What its group has committed for it, if anything.
+    pub committed: Option<i64>,
     /// Seconds of a timer slab; counts for the segment's first owner only.
     pub slab_seconds: u32,
     /// The present second: where the timers of a new segment begin.
@@ -73,10 +75,31 @@ pub struct SegmentRow {
     pub topic: [u8; 16],
     /// The topic's partitions when it was last acquired, before this time.
     pub partitions: u32,
+    /// What the group had committed when it was last acquired, before this time.
+    pub committed: Option<i64>,
+    /// How often it was acquired while the group had committed nothing, before this time.
+    pub incarnation: u32,
     /// Seconds of a timer slab, as the first owner fixed them.
     pub slab_seconds: u32,
     /// The first slab that may hold timers.
     pub watermark: u32,
+}
+
+impl SegmentRow {
+    /// What acquiring it leaves.
+    #[must_use]
+    pub fn acquired(self, facts: &SegmentFacts) -> SegmentRow {
+        let SegmentFacts { topic, partitions, committed, .. } = *facts;
+        let incarnation = self.incarnation.saturating_add(u32::from(committed.is_none()));
+        SegmentRow { topic, partitions, committed, incarnation, ..self }
+    }
+
+    /// Tells the log of the partition from that of another topic of the same name: the topic's id, or the incarnation where
+    /// brokers have no ids. They delete what is committed together with the topic.
+    #[must_use]
+    pub fn log(&self) -> [u8; 16] {
+        if self.topic == [0; 16] { u128::from(self.incarnation).to_be_bytes() } else { self.topic }
+    }
 }
 
 #[cfg(test)]

@@ -66,7 +66,8 @@ pub(super) fn open(inner: &Arc<Inner>, epoch: AssignmentEpoch, assigned: Assigne
             let window = Window::new(offsets, inner.config.max_uncommitted, inner.doors.rng.next_u64())
                 .within(inner.copies.of_another());
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            let durable = durable::acquire(&inner, &tp, id).await;
+            let committed = assigned.committed.as_ref().map(|committed| committed.offset);
+            let durable = durable::acquire(&inner, &tp, id, committed).await;
             let partition = Partition::new(id, tp.clone(), window, inner.shared.clone(), durable.clone());
             if !inner.assignments.start(&tp, epoch, &partition) {
                 return;

@@ -79,6 +79,8 @@ pub(crate) struct Owned {
     pub(crate) row: SegmentRow,
     /// The topic's id; all zero when brokers have none.
     pub(crate) topic: [u8; 16],
+    /// As [`SegmentRow::log`] says.
+    pub(crate) log: [u8; 16],
     pub(crate) max_uncommitted: usize,
     /// A former owner writes for this much longer at the most.
     pub(crate) late_for: Duration,
@@ -102,7 +104,7 @@ pub(crate) struct Durable {
     segment: SegmentId,
     writer: Writer,
     timers: Arc<Timers>,
-    topic: [u8; 16],
+    log: [u8; 16],
     idempotence: u64,
     trust: Duration,
     /// Keys may have records. As long as none has, none is looked for.
@@ -135,7 +137,7 @@ impl Durable {
     ) -> Arc<Durable> {
         let key_seed = doors.rng.next_u64();
         let writer = Writer(u128::from(doors.rng.next_u64()) << 64 | u128::from(doors.rng.next_u64()));
-        let Owned { segment, row, topic, max_uncommitted, late_for, .. } = owned;
+        let Owned { segment, row, topic, log, max_uncommitted, late_for, .. } = owned;
         let marked = AtomicBool::new(row.marked);
         let place = Place { partition: tp.clone(), topic_id: TopicId::known(topic) };
         let timers = Timers::new(
@@ -151,7 +153,7 @@ impl Durable {
             segment,
             writer,
             timers,
-            topic,
+            log,
             idempotence: fnv(owned.idempotence_version.as_bytes()),
             trust: owned.idempotence_ttl,
             marked,
@@ -202,7 +204,7 @@ impl Durable {
     /// What a batch says about the message it belongs to.
     fn last(&self, record: &Record) -> Last {
         Last {
-            topic: self.topic,
+            log: self.log,
             leader_epoch: record.leader_epoch,
             offset: record.offset,
             idempotence: self.idempotence,

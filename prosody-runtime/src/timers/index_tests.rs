@@ -5,7 +5,20 @@ use prosody_state::{PutTimer, TimerFacts};
 const LIMITS: Limits = Limits { resident: 2, page: 1 };
 
 fn index() -> Index {
-    let row = SegmentRow { marked: true, topic: [0; 16], partitions: 1, slab_seconds: 100, watermark: 0 };
+    from(0)
+}
+
+fn from(watermark: u32) -> Index {
+    let (topic, committed, incarnation) = ([0; 16], None, 0);
+    let row = SegmentRow {
+        marked: true,
+        topic,
+        partitions: 1,
+        committed,
+        incarnation,
+        slab_seconds: 100,
+        watermark,
+    };
     Index::new(row, Writer(1), 10, LIMITS, Looks::new(0, Duration::from_secs(90)))
 }
 
@@ -21,6 +34,13 @@ fn read_to_the_end(index: &mut Index, now: i64) {
     while let Some(Step::Read { until, limit, .. }) = index.next_step(now) {
         index.read(Some(Vec::new()), until, limit);
     }
+}
+
+#[test]
+fn reading_begins_where_the_past_was_trimmed_and_a_hundred_thousand_timers_are_kept_in_mind() {
+    let Some(Step::Read { after, .. }) = from(7).next_step(1_000_000) else { panic!("nothing to read") };
+    assert_eq!(after, SlabPosition::start_of(7));
+    assert_eq!(Limits::default().resident, 100_000);
 }
 
 /// The next step behind looks that find nothing.

@@ -157,7 +157,7 @@ async fn metadata_of_another_program_a_newer_version_or_another_topic_is_ignored
 }
 
 /// Commits for partition 0 of topic `t` as a member that is not ours.
-async fn commit_as_another(world: &World, offset: i64, metadata: &str) {
+pub async fn commit_as_another(world: &World, offset: i64, metadata: &str) {
     let connector = Arc::new(PipeConnector(world.cluster.network()));
     let seeds = world.cluster.bootstrap();
     let doors = Doors::simulated(99);

@@ -27,6 +27,7 @@ mod modes;
 mod probes;
 mod propagation;
 mod security;
+mod segments;
 mod shutdown;
 mod stage;
 mod stories;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prosody_base::{Clock, Doors};
 use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message, Timer};
 use prosody_state::{Fault, Faulty, KeyStore, MemoryStore, Statement};
+use prosody_testkit::ClusterConfig;
 use prosody_wire::PipeConnector;
 
 use crate::world::World;
@@ -64,7 +65,11 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(partitions: i32) -> Stage {
-        let world = World::new(&[("t", partitions), ("dead", 1)]);
+        Stage::with(ClusterConfig::default(), partitions)
+    }
+
+    pub fn with(config: ClusterConfig, partitions: i32) -> Stage {
+        let world = World::with(config, &[("t", partitions), ("dead", 1)]);
         let clock = world.clock.clone();
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let base = clock.unix_millis() / 1_000 * 1_000;

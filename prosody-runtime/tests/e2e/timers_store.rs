@@ -204,7 +204,7 @@ async fn an_event_whose_record_another_owner_wrote_runs_again_without_counting_a
 }
 
 /// A former owner of the partition sets messages of key `a` aside, the last of them with what makes it recognised.
-async fn late_batch(stage: &Stage, offsets: &[i64], last: Option<Last>) {
+pub async fn late_batch(stage: &Stage, offsets: &[i64], last: Option<Last>) {
     let (segment, writer) = (segment(stage), Writer(7));
     let time = Time::floor(stage.clock.unix_millis() + 5_000);
     let id = TimerId { time, kind: TimerKind::DeferredMessage };
@@ -235,7 +235,7 @@ async fn what_a_former_owner_sets_aside_in_a_segment_without_records_is_not_lost
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
     });
     let last = Last {
-        topic: stage.world.cluster.topic_id("t").unwrap(),
+        log: stage.world.cluster.topic_id("t").unwrap(),
         leader_epoch: 0,
         offset: 1,
         idempotence: version,

@@ -22,13 +22,14 @@ fn facts() -> SegmentFacts {
         topic: [7; 16],
         partition: 0,
         partitions: 1,
+        committed: None,
         slab_seconds: SLAB,
         now: Time::from_seconds(0),
     }
 }
 
 fn last(offset: i64) -> Last {
-    Last { topic: [7; 16], leader_epoch: 1, offset, idempotence: 1, time: Time::from_seconds(1) }
+    Last { log: [7; 16], leader_epoch: 1, offset, idempotence: 1, time: Time::from_seconds(1) }
 }
 
 /// What message `offset` does: a different mix for each.

@@ -92,8 +92,10 @@ struct Key {
     retries: (u32, u32),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Model {
+    acquired: SegmentFacts,
+    without_offset: u32,
     keys: BTreeMap<usize, Key>,
     rows: BTreeMap<SlabPosition, SlabRow>,
     watermark: u32,
@@ -118,6 +120,7 @@ fn facts() -> SegmentFacts {
         topic: [1; 16],
         partition: 0,
         partitions: 4,
+        committed: None,
         slab_seconds: SLAB,
         now: Time::from_seconds(0),
     }
@@ -125,7 +128,15 @@ fn facts() -> SegmentFacts {
 
 async fn play(store: &dyn KeyStore, case: u32, trace: &[Step]) -> Result<(), String> {
     let segment = SegmentId::new("suite", "statements", "any", i32::try_from(case).unwrap_or(-1));
-    let mut model = Model::default();
+    let mut model = Model {
+        acquired: facts(),
+        without_offset: 1,
+        keys: BTreeMap::new(),
+        rows: BTreeMap::new(),
+        watermark: 0,
+        remembered: BTreeSet::new(),
+        marked: false,
+    };
     store.acquire(segment, facts()).await.map_err(|error| error.to_string())?;
     for step in trace {
         match step {
@@ -154,10 +165,17 @@ async fn play(store: &dyn KeyStore, case: u32, trace: &[Step]) -> Result<(), Str
                 model.remembered.insert(id);
             }
             Step::Acquire => {
-                let changed = SegmentFacts { slab_seconds: 7, now: Time::MAX, ..facts() };
+                let (last, times) = (model.acquired, model.without_offset);
+                let partitions = last.partitions + 1;
+                let committed = (partitions % 2 == 0).then_some(partitions.into());
+                model.acquired = SegmentFacts { partitions, committed, ..last };
+                model.without_offset += u32::from(committed.is_none());
+                let changed = SegmentFacts { slab_seconds: 7, now: Time::MAX, ..model.acquired };
                 let row = store.acquire(segment, changed).await.map_err(|error| error.to_string())?;
-                let is = (row.marked, row.slab_seconds, row.watermark, row.partitions);
-                same("segment", &is, &(model.marked, SLAB, model.watermark, 4))?;
+                let is = (row.marked, row.slab_seconds, row.watermark);
+                same("segment", &is, &(model.marked, SLAB, model.watermark))?;
+                let was = (row.partitions, row.committed, row.incarnation);
+                same("the last time", &was, &(last.partitions, last.committed, times))?;
             }
         }
         compare(store, segment, &model, case).await?;
@@ -236,7 +254,7 @@ fn batch(key: &Key, writer: Writer, parts: &Parts) -> KeyBatch {
         index.filter(|_| !numbers.is_empty()).map(|index| *index.get(&numbers)).into_iter().collect()
     };
     let last = |offset| Last {
-        topic: [2; 16],
+        log: [2; 16],
         leader_epoch: 1,
         offset: i64::from(offset),
         idempotence: 5,

@@ -139,6 +139,7 @@ impl World {
             topic: [1; 16],
             partition: 0,
             partitions: 1,
+            committed: None,
             slab_seconds: SLAB,
             now: Time::floor(self.now()),
         };
@@ -180,7 +181,7 @@ impl World {
 }
 
 fn last(offset: i64) -> Last {
-    Last { topic: [1; 16], leader_epoch: 0, offset, idempotence: 0, time: Time::from_seconds(0) }
+    Last { log: [1; 16], leader_epoch: 0, offset, idempotence: 0, time: Time::from_seconds(0) }
 }
 
 impl Message {
