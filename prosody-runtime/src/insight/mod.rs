@@ -48,10 +48,14 @@ counters! {
     panics,
     /// Attempts that failed for a permanent reason.
     permanent_errors,
-    /// Messages that count as done although their handler failed. Each wrote one error line.
+    /// Events that count as done although their handler failed. Each wrote one error line.
     given_up,
+    /// Of those, timers.
+    timers_given_up,
     /// Records written to the failure topic.
     routed,
+    /// Of those, timers.
+    timers_routed,
     /// Writes to the failure topic that failed and are tried again.
     failed_routes,
     /// Attempts that were asked to cancel because their timeout passed.

@@ -76,7 +76,9 @@ pub(crate) fn samples(
         panics,
         permanent_errors,
         given_up,
+        timers_given_up,
         routed,
+        timers_routed,
         failed_routes,
         timeouts,
         retries,
@@ -114,9 +116,11 @@ pub(crate) fn samples(
         spans_failed,
     } = counters.read();
     push(&table::MESSAGES, &["ok"], whole(handled));
-    push(&table::MESSAGES, &["given_up"], whole(given_up));
-    push(&table::MESSAGES, &["routed"], whole(routed));
+    push(&table::MESSAGES, &["given_up"], whole(given_up.saturating_sub(timers_given_up)));
+    push(&table::MESSAGES, &["routed"], whole(routed.saturating_sub(timers_routed)));
     push(&table::TIMERS, &["ok"], whole(timers_handled));
+    push(&table::TIMERS, &["given_up"], whole(timers_given_up));
+    push(&table::TIMERS, &["routed"], whole(timers_routed));
     push(&table::ATTEMPTS_FAILED, &["transient"], whole(failed_attempts));
     push(&table::ATTEMPTS_FAILED, &["permanent"], whole(permanent_errors));
     push(&table::PANICS, &[], whole(panics));

@@ -46,8 +46,8 @@ metrics! {
         "Messages that are finished: `ok`, `given_up` (their handler failed; an error line says which) or `routed` (they are in the failure topic).",
         "any rate of `given_up`";
     TIMERS = Counter "prosody_timers_total" in "timers" by ["outcome"],
-        "Timers that fired and are finished: `ok`.",
-        "";
+        "Timers that fired and are finished: `ok`, `given_up` or `routed`, as for messages.",
+        "any rate of `given_up`";
     ATTEMPTS_FAILED = Counter "prosody_attempts_failed_total" in "attempts" by ["class"],
         "Attempts that failed, by what the error said about another try: `transient` (panics included) or `permanent`.",
         "rate above a tenth of `prosody_messages_total`";

@@ -332,16 +332,19 @@ fn judge(pipeline: &Pipeline, tp: &TopicPartition, event: &Event, facts: Facts, 
     let verdict = pipeline.steps.judge(facts, pipeline.backoff, || pipeline.rng.unit());
     let attempts = facts.attempts;
     let poison = facts.end == End::Poison;
-    if poison {
-        pipeline.counters.poison.one();
-    } else if verdict == Verdict::GiveUp {
-        pipeline.counters.given_up.one();
-    }
     let (topic, partition) = (&*tp.topic, tp.partition);
     let (offset, timer) = match event.position() {
         Position::Offset(offset) => (Some(offset), None),
         Position::Due(time) => (None, Some(time)),
     };
+    if poison {
+        pipeline.counters.poison.one();
+    } else if verdict == Verdict::GiveUp {
+        pipeline.counters.given_up.one();
+        if timer.is_some() {
+            pipeline.counters.timers_given_up.one();
+        }
+    }
     let what = if timer.is_some() { "a timer" } else { "a message" };
     let key = || match event.subject() {
         Subject::Message(record) if record.written_key().is_none() => "(none)".to_owned(),

@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use super::gate::Gate;
 use crate::durable::settle::{self, Effects};
-use crate::partition::event::Event;
+use crate::partition::event::{Event, Position};
 use crate::partition::keys::Keyed;
 use crate::partition::runtime::Partition;
 use crate::partition::window::{Admitted, Ending};
@@ -67,6 +67,9 @@ pub(crate) fn write(
         };
         if written {
             pipeline.counters.routed.one();
+            if matches!(one.event.position(), Position::Due(_)) {
+                pipeline.counters.timers_routed.one();
+            }
             // Its id is not remembered: it has to run when somebody sends it back.
             settle::end(&gate, partition, one, Effects::Failed.into(), &mut Vec::new(), &mut None).await;
         } else {

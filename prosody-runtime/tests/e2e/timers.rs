@@ -153,6 +153,18 @@ async fn a_failing_timer_is_retried_routed_or_given_up_as_its_mode_says() {
         };
         assert_eq!((attempts("k\"y"), attempts("p")), expected, "{mode:?}");
         assert_eq!((insight.timers_handled, insight.routed, insight.given_up), ended, "{mode:?}");
+        assert_eq!((insight.timers_routed, insight.timers_given_up), (ended.1, ended.2), "{mode:?}");
+        for (outcome, count) in [("ok", ended.0), ("routed", ended.1), ("given_up", ended.2)] {
+            let counted = |of: &str| {
+                let text = prosody_runtime::prometheus_text(&[client.metrics()]);
+                let outcome = format!("outcome=\"{outcome}\"}} ");
+                let line = text.lines().find(|line| line.starts_with(of) && line.contains(&outcome)).unwrap();
+                line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+            };
+            let messages = if outcome == "ok" { 2 } else { 0 };
+            let both = (counted("prosody_timers_total{"), counted("prosody_messages_total{"));
+            assert_eq!(both, (count, messages), "{mode:?} {outcome}");
+        }
         let again = stage.client();
         client.unsubscribe().await.unwrap();
         again.subscribe(stage.handler()).await.unwrap();
@@ -221,6 +233,26 @@ async fn timers_survive_a_restart_and_what_was_running_fires_again() {
     assert_eq!((fired.len(), stage.fired().len()), (12, 12), "each once");
     second.unsubscribe().await.unwrap();
     assert_eq!((stage.messages(), stage.overlaps(), stage.world.committed_sum()), (4, 0, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_an_abandoned_handler_fail_and_what_it_scheduled_is_not_there() {
+    let stage = Stage::new(1);
+    let client = stage.process().0.configure(|o| o.shutdown_timeout = Some(Duration::from_secs(1)));
+    let client = client.build().unwrap();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.send(&client, "a", "s50 w9999|l").await;
+    stage.world.until("it runs", || stage.contexts().len() == 1).await;
+    client.unsubscribe().await.unwrap();
+    let context = stage.contexts().remove(0);
+    assert!(client.insight().abandoned == 1 && context.should_cancel());
+    let dead = context.schedule(std::time::UNIX_EPOCH).await.unwrap_err();
+    assert!(dead.text().contains("has ended") && context.scheduled().is_err(), "{dead}");
+    let next = stage.client();
+    next.subscribe(stage.handler()).await.unwrap();
+    stage.until_second(100).await;
+    assert_eq!((stage.lists(), stage.fired()), (vec![vec![]], vec![]));
+    next.unsubscribe().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
