@@ -205,7 +205,9 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         check.text("SourceSystem", options.source_system).or_else(|| group_id.clone()).unwrap_or_default();
     let seconds = Duration::from_secs;
     let stall_threshold = check.positive("StallThreshold", options.stall_threshold, seconds(300));
-    let timeout = check.positive("Timeout", options.timeout, stall_threshold / 5 * 4);
+    // Of a threshold of 0 one complaint is enough.
+    let four_fifths = (stall_threshold / 5 * 4).max(Duration::from_nanos(1));
+    let timeout = check.positive("Timeout", options.timeout, four_fifths);
     let shutdown_timeout = check.positive("ShutdownTimeout", options.shutdown_timeout, seconds(30));
     let shutdown_timeout = check.span(
         "ShutdownTimeout",

@@ -1,6 +1,7 @@
 //! Options that fit and options that do not.
 
 use super::super::places::MOCK_CLUSTER;
+use super::super::table::{OPTIONS, Support};
 use super::*;
 
 fn problems(options: Options) -> Vec<String> {
@@ -21,10 +22,20 @@ fn with(pairs: &[(&str, &str)]) -> Options {
 #[test]
 fn defaults_are_those_of_the_table() {
     let checked = check(with(&[("Mock", "true"), ("GroupId", "g")]), vec![]).unwrap();
-    assert_eq!((checked.max_concurrency, checked.max_uncommitted), (32, 64));
-    assert_eq!(checked.timeout, Duration::from_secs(240));
-    assert_eq!(checked.send_timeout, Some(Duration::from_secs(30)));
-    assert_eq!(checked.fetch_buffer, 64 << 20);
+    let seconds = Duration::from_secs;
+    assert_eq!((checked.mode, checked.max_concurrency, checked.max_uncommitted), (Mode::Pipeline, 32, 64));
+    assert_eq!((checked.stall_threshold, checked.timeout), (seconds(300), seconds(240)));
+    assert_eq!((checked.shutdown_timeout, checked.session_timeout), (seconds(30), seconds(45)));
+    assert_eq!((checked.commit_interval, checked.poll_interval), (seconds(1), Duration::from_millis(100)));
+    assert_eq!((checked.subscribe_timeout, checked.send_timeout), (seconds(30), Some(seconds(30))));
+    assert_eq!((checked.fetch_buffer, checked.state_owned_cache), (64 << 20, 64 << 20));
+    let retry = (checked.max_retries, checked.retry_base, checked.max_retry_delay);
+    assert_eq!(retry, (3, Duration::from_millis(20), seconds(300)));
+    assert_eq!((checked.idempotence_version.as_str(), checked.loader_seek_timeout), ("1", seconds(30)));
+    assert_eq!((checked.isolation, checked.compression), (IsolationLevel::ReadCommitted, Compression::Lz4));
+    assert_eq!((checked.partitioner, checked.group_protocol), (Partitioner::Crc32, GroupProtocol::Auto));
+    assert!(checked.telemetry.is_none() && checked.failure_topic.is_none() && !checked.probe_details);
+    assert!(checked.client_rack.is_none() && checked.instance_id.is_none());
     assert_eq!((checked.idempotence_cache, checked.idempotence_ttl.as_secs()), (8_192, 7 * 86_400));
     assert_eq!(checked.source_system.as_ref(), "g");
     assert_eq!(
@@ -32,6 +43,85 @@ fn defaults_are_those_of_the_table() {
         (SpanRelation::Child, SpanRelation::FollowsFrom)
     );
     assert_eq!(checked.mock.as_deref(), Some(MOCK_CLUSTER));
+}
+
+/// What CONFIGURATION.md says of a default is what a client does without the option.
+#[test]
+fn the_text_of_a_default_is_what_happens_without_the_option() {
+    // In words: none, or what depends on other options. Tests of their own say what happens then.
+    let in_words = [
+        "BootstrapServers GroupId SubscribedTopics AllowedEvents SourceSystem Timeout ProbePort ProbeAddress",
+        "FailureTopic DeferEnabled SaslMechanism SaslUsername SaslPassword SaslOauthTokenEndpoint",
+        "SaslOauthClientId SaslOauthClientSecret SaslOauthScope SslCaLocation SslCertificateLocation",
+        "SslKeyLocation SslKeyPassword ClientRack GroupInstanceId",
+    ];
+    let in_words: Vec<&str> = in_words.iter().flat_map(|line| line.split(' ')).collect();
+    assert!(in_words.iter().all(|name| OptionSpec::find(name).is_some()));
+    let said = |pairs: &[(&str, &str)]| format!("{:?}", check(with(pairs), vec![]).unwrap());
+    let options = OPTIONS.iter().filter(|spec| spec.support == Support::Full);
+    for spec in options.filter(|spec| !in_words.contains(&spec.name)) {
+        // Where the events of TelemetryTopic go shows only when there are some.
+        let telemetry = if spec.name == "TelemetryTopic" { "true" } else { "" };
+        let base = [("BootstrapServers", "b:1"), ("GroupId", "g"), ("TelemetryEnabled", telemetry)];
+        let given = said(&[&base[..], &[(spec.name, spec.default)]].concat());
+        assert_eq!(given, said(&base), "{} = {}", spec.name, spec.default);
+    }
+}
+
+#[test]
+fn every_bound_is_checked_and_what_lies_on_it_fits() {
+    for (option, wrong, right) in [
+        ("MaxConcurrency", "0", "1"),
+        ("MaxUncommitted", "0", "1"),
+        ("Timeout", "0s", "1ms"),
+        ("StallThreshold", "0s", "1ms"),
+        ("ShutdownTimeout", "0s", "1ms"),
+        ("ShutdownTimeout", "3601s", "1h"),
+        ("CommitInterval", "0s", "1ms"),
+        ("PollInterval", "0s", "1ms"),
+        ("PollInterval", "10001ms", "10s"),
+        ("SubscribeTimeout", "0s", "1ms"),
+        ("FetchBufferSize", "1048575", "1MiB"),
+        ("SendTimeout", "0s", "1ms"),
+        ("RetryBase", "0s", "1ms"),
+        ("RetryBase", "301s", "5m"),
+        ("MaxRetryDelay", "19ms", "20ms"),
+        ("DeferBase", "999ms", "1s"),
+        ("DeferMaxDelay", "999ms", "1s"),
+        ("DeferFailureWindow", "999ms", "1s"),
+        ("DeferFailureWindow", "86401s", "1d"),
+        ("DeferFailureThreshold", "0", "1"),
+        ("MonopolizationWindow", "999ms", "1s"),
+        ("MonopolizationWindow", "86401s", "1d"),
+        ("MonopolizationThreshold", "1.01", "1"),
+        ("SchedulerMaxWait", "0s", "1ms"),
+        ("IdempotenceCacheSize", "0", "1"),
+        ("IdempotenceTtl", "59s", "1m"),
+        ("LoaderSeekTimeout", "0s", "1ms"),
+        ("SessionTimeout", "999ms", "1s"),
+        ("SessionTimeout", "3601s", "1h"),
+    ] {
+        let found = |text| problems(with(&[("Mock", "true"), (option, text)]));
+        let (wrong, right) = (found(wrong), found(right));
+        assert!(wrong.len() == 1 && wrong[0].contains(option), "{option}: {wrong:?}");
+        assert_eq!(right, Vec::<String>::new(), "{option}");
+    }
+}
+
+/// What reaches the real cluster may stay in the environment of a test.
+#[test]
+fn a_mock_cluster_is_reached_in_plaintext_whatever_the_real_one_asks_for() {
+    let real = [
+        ("SecurityProtocol", "sasl_ssl"),
+        ("SaslMechanism", "PLAIN"),
+        ("SaslUsername", "u"),
+        ("SaslPassword", "p"),
+        ("SslCaLocation", "/nowhere/ca.pem"),
+    ];
+    let security = check(with(&[&real[..], &[("Mock", "true")]].concat()), vec![]).unwrap().security;
+    assert!(security.tls.is_none() && security.identity.is_none() && !security.is_exposed());
+    let found = problems(with(&[&real[..], &[("BootstrapServers", "b:1")]].concat()));
+    assert!(found.len() == 1 && found[0].starts_with("SslCaLocation"), "{found:?}");
 }
 
 #[test]
