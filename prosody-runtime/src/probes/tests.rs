@@ -1,5 +1,6 @@
 //! Peers of the probe server: those who want an answer, and those who want to keep others from getting one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use super::answers::answer;
 use super::server::{CONNECTION_TIME, MAX_CONNECTIONS, MAX_HEAD, MAX_HEADERS};
 use super::*;
 use crate::insight::reading::Reading;
+use crate::insight::status::RunningHandler;
+use crate::partition::event::Position;
 
 fn view(assigned: usize) -> View {
     View {
@@ -61,6 +64,58 @@ fn a_client_without_partitions_is_not_ready_and_a_silent_loop_is_not_alive() {
     let dead = answer("/livez", &[view(1), stuck]);
     assert!(dead.status == 503 && dead.body.contains("offset commits, for 70 s"), "{dead:?}");
     assert_eq!(answer("/other", &[]).status, 404);
+}
+
+/// The fields of the page's script that it reads of `of`.
+fn read_by_the_page(of: &str) -> BTreeSet<String> {
+    let fields = include_str!("page.html").split(of).skip(1);
+    fields.map(|rest| rest.chars().take_while(char::is_ascii_alphanumeric).collect()).collect()
+}
+
+/// That it shows them in a browser is the suite `page`'s to say.
+#[test]
+fn the_page_reads_what_the_status_says_and_asks_nobody_else() {
+    let position = Position::Offset(1);
+    let running = RunningHandler { key: "k".to_owned(), position, lasts: CONNECTION_TIME, abandoned: false };
+    let partition = PartitionStatus {
+        topic: Arc::from("t"),
+        partition: 0,
+        watermark: 1,
+        end: Some(5),
+        unfinished: 1,
+        in_progress: 1,
+        standing: Duration::ZERO,
+        running: vec![running],
+        timers_due: 0,
+        timers_resident: 0,
+        oldest_timer: None,
+        timers_overdue: None,
+        deferred_keys: 0,
+        oldest_deferred: None,
+        store_error: None,
+        stalled: false,
+    };
+    let view = View { partitions: vec![partition], details: true, ..view(1) };
+    let status: serde_json::Value = serde_json::from_str(&answer("/status.json", &[view]).body).unwrap();
+    let client = &status["clients"][0];
+    let handler = &client["partitions"][0]["handlers"][0];
+    let of_partitions = &read_by_the_page("one.") | &read_by_the_page("partition.");
+    for (read, object) in [
+        (&read_by_the_page("client."), client),
+        (&of_partitions, &client["partitions"][0]),
+        (&read_by_the_page("handler."), handler),
+    ] {
+        let there: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
+        assert!(!read.is_empty() && read.is_subset(&there), "{read:?} of {there:?}");
+    }
+    for shown in ["lag", "unfinished", "inProgress", "running", "handlers", "deferredKeys", "timersDue"] {
+        assert!(of_partitions.contains(shown), "the page does not show {shown}");
+    }
+    let page = answer("/", &[]).body;
+    assert!(page.contains("fetch(\"status.json\""));
+    for elsewhere in ["src=", "http:", "https:", "@import", "url("] {
+        assert!(!page.contains(elsewhere), "the page needs {elsewhere}");
+    }
 }
 
 #[tokio::test]

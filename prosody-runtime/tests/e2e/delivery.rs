@@ -112,6 +112,35 @@ async fn a_second_member_takes_its_share_without_loss_or_duplicates() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_partition_holds_max_uncommitted_messages_and_stops_only_itself() {
+    let world = World::new(&[("t", 2)]);
+    let client = world.builder().configure(|o| {
+        (o.max_uncommitted, o.shutdown_timeout) = (Some(8), Some(Duration::from_secs(1)));
+    });
+    let (client, diary) = (client.build().unwrap(), Diary::default());
+    for n in 0..40 {
+        let key = format!("key-{n}");
+        world.cluster.append("t", n % 2, &[(Some(key.as_bytes()), Some(b"1"))]).unwrap();
+    }
+    let half_stuck = crate::world::Script {
+        diary: diary.clone(),
+        play: |_, call: crate::world::Call| async move {
+            if call.partition == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        },
+    };
+    client.subscribe(half_stuck).await.unwrap();
+    world.until("the other partition", || world.committed(1) == Some(20)).await;
+    world.clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(diary.started().iter().filter(|call| call.partition == 0).count(), 8);
+    let full = client.partitions().remove(0);
+    assert_eq!((full.partition, full.in_progress, full.running.len()), (0, 8, 8), "{full:?}");
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_hot_key_does_not_stop_the_others() {
     let world = World::new(&[("t", 1)]);
     let (client, diary) = (world.client(), Diary::default());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prosody_runtime::{Context, HandlerError};
 
-use crate::world::{Call, Diary, Script, World, quick, send_numbered};
+use crate::world::{Call, Diary, Said, Script, World, quick, send_numbered};
 
 /// Fails the first `failures` attempts at each message for which `which` holds.
 pub fn failing(
@@ -63,6 +63,7 @@ async fn a_wait_for_a_retry_holds_no_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_error_gives_the_message_up_and_no_other() {
+    let (said, _listening) = Said::listen();
     let world = World::new(&[("t", 1)]);
     let (client, diary) = (world.client(), Diary::default());
     send_numbered(&client, 10, 1).await;
@@ -71,8 +72,13 @@ async fn a_permanent_error_gives_the_message_up_and_no_other() {
     client.subscribe(handler).await.unwrap();
     world.until("all committed", || world.committed_sum() == 10).await;
     assert_eq!((diary.started().len(), diary.ended().len()), (10, 9));
-    assert_eq!(client.insight().permanent_errors, 1);
+    let insight = client.insight();
+    assert_eq!((insight.permanent_errors, insight.given_up, insight.failed_attempts), (1, 1, 0));
     client.unsubscribe().await.unwrap();
+    let said = said.text();
+    let errors: Vec<&str> = said.lines().filter(|line| line.contains("ERROR")).collect();
+    let place = "topic=\"t\" partition=0 offset=4 key=key-0 attempts=1";
+    assert!(errors.len() == 1 && errors[0].contains(place) && errors[0].contains("malformed"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

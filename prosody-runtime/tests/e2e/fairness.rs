@@ -60,18 +60,27 @@ async fn short_keys_go_on_beside_one_of_long_handlers() {
 
 #[tokio::test(start_paused = true)]
 async fn first_attempts_go_on_beside_many_retries() {
+    // Three tenths of all: 340 first attempts beside 146 retries. In turn there would be about 500.
+    let retries = retries_beside_first_attempts("").await;
+    assert!((110..=185).contains(&retries), "{retries}");
+    // Seven tenths: beside 793.
+    let retries = retries_beside_first_attempts("0.7").await;
+    assert!((640..=900).contains(&retries), "{retries}");
+}
+
+async fn retries_beside_first_attempts(weight: &str) -> usize {
     let world = World::new(&[("t", 1)]);
     let diary = Diary::default();
     let key = |n: usize| if n < 40 { format!("bad-{n}") } else { format!("good-{n}") };
     send(&world, (0..340).map(key)).await;
     let client = world.builder().max_concurrency(2).configure(|o| {
         (o.retry_base, o.max_retry_delay) = (Some(Duration::from_millis(1)), Some(Duration::from_millis(2)));
+        o.set("SchedulerFailureWeight", weight).unwrap();
     });
     let client = client.build().unwrap();
     client.subscribe(mixed(&world, &diary)).await.unwrap();
     world.until("the good ones", || ended(&diary, "good") == 300).await;
     let retries = started(&diary, "bad") - 40;
-    // Three tenths of all: 340 first attempts beside 146 retries. In turn there would be about 500.
-    assert!((110..=185).contains(&retries), "{retries}");
     client.unsubscribe().await.unwrap();
+    retries
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use prosody_runtime::{Context, Handler, HandlerError, Message};
 
-use crate::world::{Call, Diary, Script, World, quick, sleepy};
+use crate::world::{Call, Diary, Said, Script, World, quick, sleepy};
 
 #[tokio::test(start_paused = true)]
 async fn records_that_are_no_messages_are_counted_and_passed() {
+    let (said, _listening) = Said::listen();
     let world = World::new(&[("t", 1)]);
     let records: [(Option<&[u8]>, Option<&[u8]>); 6] = [
         (None, Some(b"{}")),
@@ -26,6 +27,16 @@ async fn records_that_are_no_messages_are_counted_and_passed() {
     assert_eq!(diary.payloads(), ["{\"n\":1}", "null"]);
     assert_eq!(client.insight().poison, 4);
     client.unsubscribe().await.unwrap();
+    let said = said.text();
+    let whys =
+        ["it has no key", "its key is not UTF-8", "its payload is not JSON", "its payload is not JSON"];
+    for (offset, why) in whys.iter().enumerate() {
+        let place = format!("topic=\"t\" partition=0 offset={offset} key=");
+        let told =
+            |line: &&str| line.contains(&place) && line.contains("is no message") && line.contains(why);
+        assert_eq!(said.lines().filter(told).count(), 1, "offset {offset}: {said}");
+    }
+    assert_eq!(said.lines().count(), 4, "{said}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,6 +84,19 @@ async fn a_tombstone_has_a_method_of_its_own() {
     world.until("committed", || world.committed_sum() == 1).await;
     let insight = client.insight();
     assert_eq!((seen.load(Ordering::Relaxed), insight.tombstones, insight.permanent_errors), (1, 1, 0));
+    client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_is_passed_by_handlers_that_have_no_method_for_it() {
+    let world = World::new(&[("t", 1)]);
+    world.cluster.append("t", 0, &[(Some(b"k"), None), (Some(b"k"), Some(b"{}"))]).unwrap();
+    let (client, diary) = (world.client(), Diary::default());
+    client.subscribe(quick(&diary)).await.unwrap();
+    world.until("committed", || world.committed_sum() == 2).await;
+    let insight = client.insight();
+    assert_eq!((diary.payloads(), insight.tombstones), (vec!["{}".to_owned()], 1));
+    assert_eq!((insight.poison, insight.given_up, insight.failed_attempts), (0, 0, 0));
     client.unsubscribe().await.unwrap();
 }
 
@@ -148,6 +172,33 @@ async fn an_id_is_processed_once_for_each_key_also_when_two_wait_at_once() {
     assert_eq!(handled.len(), 6);
     assert!(handled.iter().all(|payload| !payload.contains("\"n\":2") && !payload.contains("\"n\":6")));
     assert_eq!(client.insight().duplicates, 2);
+    client.unsubscribe().await.unwrap();
+}
+
+/// Without a store, too: ids are the client's, not a partition's.
+#[tokio::test(start_paused = true)]
+async fn ids_outlive_rebalances_and_subscriptions_and_the_newest_are_known() {
+    let world = World::new(&[("t", 2)]);
+    let client = world.builder().configure(|o| o.idempotence_cache_size = Some(2)).build().unwrap();
+    let (diary, other) = (Diary::default(), world.client());
+    let mut sent = 0;
+    client.subscribe(quick(&diary)).await.unwrap();
+    for (id, duplicates) in [("a", 0), ("a", 1), ("b", 1), ("a", 2), ("c", 2), ("a", 2)] {
+        client.send("t", "k", format!(r#"{{"id":"{id}"}}"#).as_bytes()).await.unwrap();
+        sent += 1;
+        world.until("it is done", || world.committed_sum() == sent).await;
+        assert_eq!(client.insight().duplicates, duplicates, "{id}, which is number {sent}");
+        if sent == 1 {
+            // One partition goes and comes back, and then both.
+            other.subscribe(quick(&Diary::default())).await.unwrap();
+            world.until("one went", || other.assigned_partitions() == 1).await;
+            other.unsubscribe().await.unwrap();
+            world.until("it is back", || client.assigned_partitions() == 2).await;
+            client.unsubscribe().await.unwrap();
+            client.subscribe(quick(&diary)).await.unwrap();
+        }
+    }
+    assert_eq!(diary.ended().len(), 4, "a, b, c, and a once more");
     client.unsubscribe().await.unwrap();
 }
 

@@ -193,6 +193,9 @@ async fn every_metric_of_the_table_has_a_sample_and_they_say_what_happened() {
     assert_eq!(says("prosody_dedup_hits_total", &[]), 1.0);
     assert_eq!(says("prosody_poison_total", &[]), 1.0);
     assert_eq!(says("prosody_sent_total", &["ok"]), 10.0);
+    for request in ["produce", "fetch"] {
+        assert!(says("prosody_broker_request_duration_seconds", &["b1:9092", request]) > 0.0, "{request}");
+    }
     assert_eq!((says("prosody_permits_in_use", &[]), says("prosody_permits", &[])), (3.0, 3.0));
     assert_eq!(says("prosody_ready", &[]), 2.0);
     assert_eq!(says("prosody_partitions_assigned", &[]), 2.0);

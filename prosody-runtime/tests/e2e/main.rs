@@ -14,6 +14,7 @@
 mod collector;
 mod dedup_store;
 mod deferral;
+mod deferral_bounds;
 mod delivery;
 mod failure_topic;
 mod failures;
@@ -24,6 +25,7 @@ mod insight;
 mod lifecycle;
 mod mock;
 mod modes;
+mod options;
 mod probes;
 mod propagation;
 mod security;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use prosody_runtime::{
-    Admin, Client, Context, Handler, HandlerError, Message, Options, Timer, VirtualCluster,
+    Admin, Client, Context, ErrorKind, Handler, HandlerError, Message, Mode, Options, Timer, VirtualCluster,
 };
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::Limits;
@@ -173,6 +173,46 @@ async fn topics_have_four_partitions_unless_they_were_created_with_another_numbe
         client.close().await.unwrap();
     }
     admin.close().await;
+}
+
+/// Also those that are only written to. What a real cluster refuses is refused all the same.
+#[tokio::test]
+async fn topics_are_created_on_demand_and_every_other_check_is_that_of_production() {
+    let of = |group: &str, topic: &str| {
+        let client = Client::builder().bootstrap_servers(["mock://on-demand"]).group_id(group);
+        client.source_system("tests").subscribed_topics([topic])
+    };
+    let client = of("g", "read").mode(Mode::LowLatency).failure_topic("failed").max_retries(0);
+    let client = client.configure(|options: &mut Options| {
+        options.set("TelemetryEnabled", "true").unwrap();
+        options.set("TelemetryTopic", "events").unwrap();
+    });
+    let client = client.build().unwrap();
+    let (handler, _told) = tells(None);
+    client.send("sent-to", "k", b"1").await.unwrap();
+    client.subscribe(handler).await.unwrap();
+    client.send("read", "k", b"\"fails once\"").await.unwrap();
+    for (topic, first) in [("failed", "\"fails once\""), ("sent-to", "1"), ("events", "\"prosody.message.")] {
+        let (reader, (handler, mut told)) = (of(topic, topic).build().unwrap(), tells(None));
+        reader.subscribe(handler).await.unwrap();
+        let text = told.recv().await.unwrap().0;
+        assert!(text.contains(first), "{topic}: {text}");
+        reader.close().await.unwrap();
+    }
+    assert_eq!(client.send("no topic", "k", b"1").await.unwrap_err().kind(), ErrorKind::Invalid);
+    let mut options = Options::default();
+    options.bootstrap_servers = Some(vec!["mock://on-demand".into()]);
+    let admin = Admin::new(options, Vec::new()).unwrap();
+    for (refused, code) in [
+        (admin.create_topic("read", 4, 1).await, "TOPIC_ALREADY_EXISTS"),
+        (admin.create_topic("no topic", 4, 1).await, "INVALID_TOPIC_EXCEPTION"),
+        (admin.create_topic("none", 0, 1).await, "INVALID_PARTITIONS"),
+        (admin.delete_topic("missing").await, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ] {
+        assert_eq!(refused.unwrap_err().code(), Some(code));
+    }
+    admin.close().await;
+    client.close().await.unwrap();
 }
 
 /// On the paused clock, which moves for whatever waits: nothing of joining does for long.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message};
+use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message, VirtualCluster};
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
@@ -85,6 +85,21 @@ async fn probes_follow_the_life_of_a_subscription() {
     assert_eq!(get(port, "/livez"), None, "not after it");
     client.subscribe(Holds(held)).await.expect("the port is free again");
     client.unsubscribe().await.unwrap();
+}
+
+/// Loops that have nothing to do for ten times as long as one may be silent say so all the time.
+#[tokio::test]
+async fn a_client_with_nothing_to_do_is_alive_and_ready() {
+    let (time, port) = (VirtualCluster::open("idle-probes").unwrap(), free_port());
+    let client = client("mock://idle-probes", "g", port).build().unwrap();
+    client.subscribe(Holds(Arc::default())).await.unwrap();
+    until("it is ready", || get(port, "/readyz").is_some_and(|(status, _)| status == 200)).await;
+    time.advance(Duration::from_secs(600)).await;
+    for path in ["/livez", "/readyz"] {
+        let (status, body) = get(port, path).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    client.close().await.unwrap();
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_runtime::{ErrorKind, FixedToken, Options, Token};
+use prosody_runtime::{Client, ErrorKind, FixedToken, Options, Token};
 use prosody_testkit::{ClusterConfig, ServerSasl, ServerTls};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::world::{Diary, World, quick, send_numbered};
+use crate::world::{Diary, Said, World, quick, send_numbered};
 
 /// A broker with a certificate of its own for `b1`, and the file that makes it trusted.
 fn secure() -> (World, PathBuf) {
@@ -29,6 +29,31 @@ fn secure() -> (World, PathBuf) {
 fn set(options: &mut Options, pairs: &[(&str, &str)]) {
     for (name, text) in pairs {
         options.set(name, text).unwrap();
+    }
+}
+
+#[test]
+fn what_travels_in_the_clear_is_warned_of_when_the_client_is_built() {
+    let exposed = ("SecurityProtocol", "sasl_plaintext");
+    let password =
+        [exposed, ("SaslMechanism", "PLAIN"), ("SaslUsername", "alice"), ("SaslPassword", "sesame")];
+    let endpoint = [
+        exposed,
+        ("SaslMechanism", "OAUTHBEARER"),
+        ("SaslOauthTokenEndpoint", "http://idp.example/token"),
+        ("SaslOauthClientId", "me"),
+        ("SaslOauthClientSecret", "sesame"),
+    ];
+    let (records, secret) = ("credentials and records travel unencrypted", "secret travels unencrypted");
+    let cases =
+        [(&[][..], &[][..]), (&password[..], &[records][..]), (&endpoint[..], &[records, secret][..])];
+    for (settings, warnings) in cases {
+        let (said, _listening) = Said::listen();
+        let builder = Client::builder().bootstrap_servers(["b:1"]).source_system("tests");
+        builder.configure(|options| set(options, settings)).build().unwrap();
+        let said = said.text();
+        assert_eq!(said.lines().count(), warnings.len(), "{said}");
+        assert!(warnings.iter().all(|warning| said.contains(warning)) && !said.contains("sesame"), "{said}");
     }
 }
 

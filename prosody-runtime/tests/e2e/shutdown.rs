@@ -6,7 +6,7 @@ use std::time::Duration;
 use prosody_runtime::{Context, HandlerError, Occupancy};
 use prosody_testkit::broker::{Action, ApiKey, Match, code};
 
-use crate::world::{Call, Diary, Script, World, quick, send_numbered, sleepy};
+use crate::world::{Call, Diary, Said, Script, World, quick, send_numbered, sleepy};
 
 #[tokio::test(start_paused = true)]
 async fn unsubscribing_lets_running_handlers_end_starts_nothing_new_and_commits() {
@@ -76,6 +76,7 @@ async fn handlers_are_asked_to_cancel_after_four_fifths_of_the_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_never_ends_is_abandoned_at_the_end_of_shutdown_timeout() {
+    let (said, _listening) = Said::listen();
     let world = World::new(&[("t", 2)]);
     let (client, diary) = (world.client(), Diary::default());
     send_numbered(&client, 10, 10).await;
@@ -95,6 +96,9 @@ async fn a_handler_that_never_ends_is_abandoned_at_the_end_of_shutdown_timeout()
     let took = world.clock.now() - start;
     assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(31), "{took:?}");
     assert_eq!(client.insight().abandoned, 1);
+    let text = said.text();
+    let line = text.lines().find(|line| line.contains("are abandoned")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("count=1") && line.contains("key-3"), "{line}");
     assert!(world.committed_sum() < 10, "it stays uncommitted");
 
     let again = Diary::default();
@@ -238,6 +242,23 @@ async fn a_key_whose_handler_was_abandoned_with_a_lost_partition_runs_when_it_co
     world.until("they are abandoned", || client.insight().abandoned == 2).await;
     world.until_within(Duration::from_secs(10), "they run again", || world.committed_sum() == 2).await;
     client.unsubscribe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_is_not_committed() {
+    let world = World::new(&[("t", 1)]);
+    let client = world.builder().configure(|o| o.commit_interval = Some(Duration::from_secs(3_600)));
+    let (client, diary) = (client.build().unwrap(), Diary::default());
+    send_numbered(&client, 5, 5).await;
+    client.subscribe(quick(&diary)).await.unwrap();
+    world.until("all", || diary.ended().len() == 5).await;
+    let forgotten = Match::api(ApiKey::CONSUMER_GROUP_HEARTBEAT).times(1);
+    world.cluster.control().on(forgotten, Action::Error(code::UNKNOWN_MEMBER_ID));
+    world.until("it is lost", || client.insight().lost_partitions == 1).await;
+    world.until("they run again", || diary.ended().len() == 10).await;
+    assert_eq!((client.insight().commits, client.insight().failed_commits), (0, 0), "nobody tried");
+    client.unsubscribe().await.unwrap();
+    assert_eq!(world.committed_sum(), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -180,6 +180,46 @@ async fn timers_that_come_and_go_are_told_when_their_event_ends_well() {
     client.unsubscribe().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn every_attempt_at_a_timer_is_told() {
+    let stage = Stage::new(1);
+    let world = &stage.world;
+    world.cluster.create_topic(TOPIC, 1).unwrap();
+    let client = stage.process().0.configure(|o| o.telemetry_enabled = Some(true)).build().unwrap();
+    client.subscribe(stage.handler()).await.unwrap();
+    stage.on_fire("a", 3, "x|");
+    stage.send(&client, "a", "s3").await;
+    world.until("it fired", || stage.fired().len() == 1).await;
+    let attempts = || {
+        let told = told(world).into_iter().filter(|event| {
+            let kind = event["type"].as_str().unwrap();
+            kind.starts_with("prosody.timer.") && kind != "prosody.timer.scheduled"
+        });
+        told.collect::<Vec<_>>()
+    };
+    world.until("all told", || attempts().len() == 4).await;
+    let base = stage.clock.unix_millis() - stage.now();
+    let mut kinds: Vec<String> = Vec::new();
+    for event in attempts() {
+        assert_eq!(
+            (&event["key"], &event["topic"], &event["partition"]),
+            (&"a".into(), &"t".into(), &0.into())
+        );
+        assert_eq!(event["scheduledTime"], rfc3339(base + 3_000), "{event}");
+        let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
+        kinds.push(["type", "timerType", "demandType", "errorCategory", "exception"].map(text).join(" "));
+    }
+    kinds.sort();
+    let expected = [
+        "prosody.timer.dispatched application normal - -",
+        "prosody.timer.dispatched deferred failure - -",
+        "prosody.timer.failed application normal transient not now",
+        "prosody.timer.succeeded deferred failure - -",
+    ];
+    assert_eq!(kinds, expected);
+    client.unsubscribe().await.unwrap();
+}
+
 /// Whole seconds of the simulated day.
 fn rfc3339(millis: i64) -> String {
     let of_day = millis / 1_000 % 86_400;

@@ -113,6 +113,8 @@ pub struct MemberView {
     /// Tells a member of the new protocol from one that had its id and left; 0 for classic members, whose ids are given
     /// once.
     pub since: i32,
+    /// How long a rebalance waits for it.
+    pub rebalance_timeout: Duration,
 }
 
 /// Every group of a cluster.
@@ -319,7 +321,9 @@ impl Coordinator {
             Some(group) => {
                 let view = |(id, member): (&String, &modern::Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
-                    (id.clone(), MemberView { client_id, instance, epoch: member.epoch, since: member.since })
+                    let (epoch, since, rebalance_timeout) =
+                        (member.epoch, member.since, member.rebalance_timeout);
+                    (id.clone(), MemberView { client_id, instance, epoch, since, rebalance_timeout })
                 };
                 let members = group.members().iter().map(view).collect();
                 ("consumer", group.state(), group.epochs().0, members)
@@ -328,7 +332,8 @@ impl Coordinator {
                 let generation = cell.machine.generation();
                 let view = |(id, member): (&String, &Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
-                    (id.clone(), MemberView { client_id, instance, epoch: generation, since: 0 })
+                    let (epoch, since, rebalance_timeout) = (generation, 0, member.rebalance_timeout);
+                    (id.clone(), MemberView { client_id, instance, epoch, since, rebalance_timeout })
                 };
                 let members = cell.machine.members().iter().map(view).collect();
                 ("classic", cell.machine.state().name(), generation, members)

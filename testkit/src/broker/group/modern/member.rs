@@ -49,7 +49,8 @@ pub struct Member {
     pub revoking: Places,
     pub(super) matcher: Option<Regex>,
     pub(super) previous: i32,
-    pub(super) rebalance_timeout: Duration,
+    /// A rebalance waits this long for it.
+    pub rebalance_timeout: Duration,
     /// Topics it wants, of those that exist.
     pub(super) wanted: BTreeSet<String>,
     pub(super) expires: Instant,
