@@ -13,6 +13,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use prosody_base::Doors;
+use prosody_testkit::port::answer;
+use prosody_testkit::{Cluster, ClusterConfig};
+
 const BROKER: &str = env!("CARGO_BIN_EXE_prosody-broker");
 
 /// A process that ends with the test.
@@ -50,10 +54,12 @@ impl Drop for Place {
     }
 }
 
+fn manual() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/broker.md")).unwrap()
+}
+
 fn lines() -> Vec<String> {
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/broker.md");
-    let text = std::fs::read_to_string(manual).unwrap();
-    text.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+    manual().lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
 #[test]
@@ -90,51 +96,71 @@ fn every_line_of_the_manual_does_what_it_says() {
     assert!(broker.is_some());
 }
 
-#[test]
-fn every_action_and_route_has_a_line() {
+/// What the control port answers without being asked over a socket.
+async fn ask(method: &str, path: &str, body: &str) -> String {
+    let cluster = Cluster::start(ClusterConfig::default(), Doors::simulated(1));
+    answer(&cluster, method, path, "", body.as_bytes()).await.body
+}
+
+#[tokio::test]
+async fn every_action_has_a_line() {
     let manual = lines().join("\n");
-    for action in [
-        "error",
-        "delay_ms",
-        "delay_answer_ms",
-        "cut_before",
-        "cut_after",
-        "hang",
-        "hang_after",
-        "mute",
-        "half_close",
-        "wrong_correlation",
-        "duplicate",
-        "garbage",
-        "garbage_base64",
-        "body_base64",
-        "absurd_length",
-        "partial_write",
-        "throttle_ms",
-        "observe",
-    ] {
-        assert!(manual.contains(&format!("\"{action}\"")), "{action}");
+    let refused = ask("POST", "/rules", r#"{"action": "?"}"#).await;
+    // "…; there are observe, cut_before, …, and with a value error, …"
+    let names = refused.split_once("there are ").expect("the names").1.split('"').next().unwrap();
+    let names: Vec<&str> = names.split(", ").filter_map(|name| name.split(' ').next_back()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        assert!(manual.contains(&format!("\"{name}\"")), "{name}");
     }
-    for route in [
-        "/cluster",
-        "/topics/orders",
-        "/recreate",
-        "/records",
-        "/leader",
-        "/metadata",
-        "/compact",
-        "/retention",
-        "/groups",
-        "/coordinator",
-        "/evict",
-        "/stop",
-        "/start",
-        "/cut",
-        "/rules",
-        "/journal",
-        "/violations",
-    ] {
-        assert!(manual.contains(route), "{route}");
+}
+
+/// Method and path of a request, as curl would send it.
+fn request(line: &str) -> Option<(&str, &str)> {
+    let path = line.split_once("$CONTROL")?.1.split([' ', '"', '?']).next()?;
+    let method = line.split_once("-X ").and_then(|(_, rest)| rest.split(' ').next());
+    Some((method.unwrap_or(if line.contains(" -d ") { "POST" } else { "GET" }), path))
+}
+
+#[tokio::test]
+async fn every_route_has_a_line() {
+    let (help, lines) = (ask("GET", "/", "").await, lines());
+    let played: Vec<_> = lines.iter().filter_map(|line| request(line)).collect();
+    // A capital letter stands for a name or a number.
+    let is_name = |part: &str| part.len() == 1 && part.starts_with(char::is_uppercase);
+    let mut routes = 0;
+    for route in help.lines() {
+        let mut words = route.split_whitespace();
+        let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
+        if path == "/groups/G" {
+            // A group is made by its members, and curl is none.
+            assert!(manual().contains("`/groups/NAME`"));
+            continue;
+        }
+        let same = |played: &str| {
+            let (ours, theirs) = (path.split('/'), played.split('/'));
+            ours.clone().count() == theirs.clone().count()
+                && ours.zip(theirs).all(|(one, other)| one == other || is_name(one))
+        };
+        assert!(played.iter().any(|played| played.0 == method && same(played.1)), "{method} {path}");
+        routes += 1;
+    }
+    assert!(routes > 20, "{help}");
+}
+
+#[test]
+fn every_switch_is_in_the_manual() {
+    let output = Command::new(BROKER).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let manual = manual();
+    let switches: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.trim().split(' ').next())
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(switches.len() > 10, "{help}");
+    for switch in switches {
+        assert!(manual.contains(&format!("`{switch}")), "{switch}");
     }
 }
 

@@ -165,6 +165,11 @@ impl Invariants {
         }
     }
 
+    /// A log lost its newest records: producers may send them again.
+    pub(crate) fn truncated(&self, topic: [u8; 16], partition: i32) {
+        lock(&self.inner).due.retain(|(of, index, _), _| (*of, *index) != (topic, partition));
+    }
+
     /// A member of a group of the new protocol says that it holds these partitions of others.
     pub(crate) fn holds(
         &self,
@@ -300,4 +305,50 @@ pub(crate) fn decode_assignment(bytes: &Bytes) -> Option<Vec<(Arc<str>, i32)>> {
         }
     }
     Some(partitions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::batch::{NewBatch, header};
+
+    /// The header of a batch with two records.
+    fn two(epoch: i16, base_sequence: i32) -> Header {
+        let (producer_id, producer_epoch) = (7, epoch);
+        let records = &[(None, Some(&b"v"[..])); 2];
+        let batch =
+            NewBatch { attributes: 0, producer_id, producer_epoch, base_sequence, timestamp: 1, records };
+        header(&batch.encode()).expect("a batch")
+    }
+
+    #[test]
+    fn what_is_appended_twice_or_out_of_order_is_noticed() {
+        let invariants = Invariants::new(10);
+        let append = |epoch, sequence| invariants.appended(("t", [1; 16]), 0, &two(epoch, sequence));
+        for (epoch, sequence) in [(0, 0), (0, 2), (1, 0)] {
+            append(epoch, sequence);
+        }
+        assert_eq!(invariants.all(), [], "in order, and again from 0 in a new epoch");
+        for (epoch, sequence, expected) in [(1, 0, 2), (1, 6, 2), (2, 3, 0)] {
+            append(epoch, sequence);
+            let found = invariants.all().pop();
+            let partition = ("t".to_owned(), 0);
+            let wanted =
+                Violation::Sequence { partition, producer: (7, epoch), expected, appended: sequence };
+            assert_eq!(found, Some(wanted));
+        }
+        invariants.truncated([1; 16], 0);
+        append(2, 3);
+        assert_eq!(invariants.all().len(), 3, "what a log has lost comes again");
+    }
+
+    #[test]
+    fn an_assignment_that_cannot_be_read_is_noticed() {
+        let invariants = Invariants::new(10);
+        let given = [("a", &[0, 0, 0, 0, 0, 1, 0, 9, b't'][..]), ("b", &[][..])];
+        let given = given.map(|(member, bytes)| (member.to_owned(), Bytes::from_static(bytes)));
+        Owners::default().assigned("g", 1, &given.into(), &invariants);
+        let (group, member) = ("g".to_owned(), "a".to_owned());
+        assert_eq!(invariants.all(), [Violation::Assignment { group, member }]);
+    }
 }

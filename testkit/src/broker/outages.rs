@@ -20,8 +20,10 @@ impl Cluster {
     /// An unclean election: a broker leads that does not have the records from `offset` on, as far as whole batches go. They
     /// are gone, and others will take their offsets. False when there is no such partition.
     pub fn elect_unclean(&self, topic: &str, partition: i32, broker: i32, offset: i64) -> bool {
+        let Some(id) = self.topic_id(topic) else { return false };
         self.inner(topic, partition, |inner| {
             inner.log.truncate(offset);
+            self.shared.invariants.truncated(id, partition);
             inner.lead(broker);
         })
         .is_some()

@@ -51,6 +51,7 @@ POST   /topics/T/recreate               empty, with a new id
 GET    /topics/T/P/records?from=0&limit=100
 POST   /topics/T/P/records              {\"key\", \"value\"}, or a list of them
 POST   /topics/T/P/leader               {\"broker\": B}, -1 for none
+POST   /topics/T/P/elect_unclean        {\"broker\": B, \"from\": OFFSET}: it leads without what is from there on
 POST   /topics/T/P/metadata             {\"leader\", \"epoch\", \"error\"} that metadata tells from now on; {} for the truth
 POST   /topics/T/P/compact
 POST   /topics/T/P/retention            {\"before\": OFFSET}
@@ -208,6 +209,14 @@ fn partition(
             cluster.move_leader(name, index, broker);
             now()
         }
+        ("POST", ["elect_unclean"]) => {
+            let mut fields = Fields::of(body).map_err(bad)?;
+            let from = fields.number("from").map_err(bad)?.ok_or_else(|| bad("`from` is an offset"))?;
+            let broker = broker_of(cluster, &mut fields, false)?;
+            fields.end("broker and from").map_err(bad)?;
+            cluster.elect_unclean(name, index, broker, from);
+            now()
+        }
         ("POST", ["metadata"]) => {
             let mut fields = Fields::of(body).map_err(bad)?;
             let error = fields.take("error").map(|value| rules::error(&value)).transpose().map_err(bad)?;
@@ -255,12 +264,17 @@ fn groups(cluster: &Cluster, method: &str, parts: &[&str], body: Value) -> Answe
     }
 }
 
-/// The broker a body names; −1 where nobody will do.
+/// The broker that is all a body names; −1 where nobody will do.
 fn broker_in(cluster: &Cluster, body: Value, or_none: bool) -> Result<i32, Refused> {
     let mut fields = Fields::of(body).map_err(bad)?;
+    let broker = broker_of(cluster, &mut fields, or_none)?;
+    fields.end("broker").map_err(bad)?;
+    Ok(broker)
+}
+
+fn broker_of(cluster: &Cluster, fields: &mut Fields, or_none: bool) -> Result<i32, Refused> {
     let broker =
         fields.number("broker").map_err(bad)?.ok_or_else(|| bad("`broker` is the number of a broker"))?;
-    fields.end("broker").map_err(bad)?;
     let known = cluster.brokers().contains(&broker) || (or_none && broker == -1);
     if known { Ok(broker) } else { Err(missing("broker", &broker.to_string())) }
 }

@@ -39,6 +39,12 @@ async fn what_http_does_is_what_rust_does() {
     assert_eq!(cluster.log_end("t", 0).unwrap().start, 3);
     let led = ask(&cluster, "POST /topics/t/1/leader", json!({"broker": 3})).await.1;
     assert_eq!((led["leader"].as_i64(), cluster.leader("t", 1)), (Some(3), Some(3)));
+    let unclean = json!({"broker": 2, "from": 1});
+    ask(&cluster, "POST /topics/t/1/records", json!([{"key": "kept"}])).await;
+    ask(&cluster, "POST /topics/t/1/records", json!([{"key": "lost"}])).await;
+    let led = ask(&cluster, "POST /topics/t/1/elect_unclean", unclean).await.1;
+    assert_eq!((led["leader"].as_i64(), led["end"].as_i64()), (Some(2), Some(1)));
+    assert_eq!((cluster.leader("t", 1), cluster.log("t", 1).len()), (Some(2), 1));
     ask(&cluster, "POST /groups/g/coordinator", json!({"broker": 2})).await;
     assert_eq!(cluster.coordinator("g"), Some(2));
     ask(&cluster, "POST /brokers/2/stop", Value::Null).await;
@@ -128,6 +134,15 @@ async fn what_is_refused_says_why() {
         ("POST /topics", json!({"name": "u", "size": 1}), 400, "`size` is not known here"),
         ("POST /topics/t/0/leader", json!({"broker": 5}), 404, "there is no broker 5"),
         ("POST /topics/t/0/leader", json!([]), 400, "is no object"),
+        ("POST /topics/t/0/elect_unclean", json!({"broker": 1}), 400, "`from` is an offset"),
+        ("POST /topics/t/0/elect_unclean", json!({"from": 0}), 400, "`broker` is the number"),
+        ("POST /topics/t/0/elect_unclean", json!({"broker": -1, "from": 0}), 404, "there is no broker -1"),
+        (
+            "POST /topics/t/0/elect_unclean",
+            json!({"broker": 1, "from": 0, "to": 1}),
+            400,
+            "`to` is not known",
+        ),
         ("POST /topics/t/0/retention", Value::Null, 400, "`before` is an offset"),
         ("POST /topics/t/0/records", json!([]), 400, "no record is given"),
         ("POST /brokers/9/stop", Value::Null, 404, "there is no broker 9"),
@@ -163,6 +178,7 @@ fn value() -> impl Strategy<Value = Value> {
         Just("partitions"),
         Just("broker"),
         Just("before"),
+        Just("from"),
         Just("error"),
         Just("delay_ms"),
         Just("key"),
@@ -186,7 +202,7 @@ proptest! {
     fn no_request_panics_and_every_answer_is_json(
         method in "GET|POST|DELETE|PUT",
         parts in proptest::collection::vec(
-            "topics|t|0|records|leader|metadata|compact|retention|recreate|groups|g|coordinator|evict|brokers|1|rules|journal|%|%41|-1|99999999999999999999|",
+            "topics|t|0|records|leader|elect_unclean|metadata|compact|retention|recreate|groups|g|coordinator|evict|brokers|1|rules|journal|%|%41|-1|99999999999999999999|",
             0..6,
         ),
         query in "(from|limit|hits|api)?=?-?[0-9A-Za-z%]{0,6}&?",
