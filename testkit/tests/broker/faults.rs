@@ -169,6 +169,7 @@ async fn throttling_is_told_and_rules_see_group_member_client_broker_and_version
     let control = cluster.control();
     control.on(Match::api(ApiKey::METADATA).client("tester"), Action::Throttle(Duration::from_millis(70)));
     control.on(Match::any().group("g").member("m").versions(1..=3), Action::Error(15));
+    control.on(Match::any().member("instance"), Action::Error(16));
     control.on(Match::any().broker(2), Action::CutBefore);
     control.on(Match::any().client("somebody else"), Action::CutBefore);
     let mut client = Client::new(&cluster, 1);
@@ -180,6 +181,8 @@ async fn throttling_is_told_and_rules_see_group_member_client_broker_and_version
     assert_eq!(client.call(3, &beat("m")).await.error_code, 15);
     assert_eq!(client.call(4, &beat("m")).await.error_code, 25, "another version");
     assert_eq!(client.call(3, &beat("n")).await.error_code, 25, "another member");
+    let named = beat("n").with_group_instance_id(Some(text("instance")));
+    assert_eq!(client.call(3, &named).await.error_code, 16, "by its instance");
 }
 
 #[tokio::test(start_paused = true)]

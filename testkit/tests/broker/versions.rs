@@ -44,3 +44,27 @@ async fn a_current_release_does_not_serve_what_it_dropped() {
     assert_eq!(current, [4, 2, 2, 2, 2]);
     assert!(oldest("3.9").await.iter().zip(current).any(|(before, now)| *before < now));
 }
+
+/// The header of each API's file says which versions are served.
+#[tokio::test(start_paused = true)]
+async fn the_first_line_of_each_file_is_true() {
+    let cluster = cluster(1);
+    let answer = Client::new(&cluster, 1).call(3, &ApiVersionsRequest::default()).await;
+    let mut seen = 0;
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/broker/api")).unwrap() {
+        let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let line = source.lines().next().unwrap();
+        let Some((key, rest)) = line.strip_prefix("//! API ").and_then(|rest| rest.split_once(", ")) else {
+            continue;
+        };
+        // Of Produce more is advertised than served.
+        let rest = rest.split_once(" served, ").map_or(rest, |(_, advertised)| advertised);
+        let mut numbers = rest.split(|one: char| !one.is_ascii_digit()).filter_map(|word| word.parse().ok());
+        let low: i16 = numbers.next().expect(line);
+        let high = if line.contains("versions ") { numbers.next().expect(line) } else { low };
+        let api = answer.api_keys.iter().find(|api| api.api_key.to_string() == key).expect(line);
+        assert_eq!((api.min_version, api.max_version), (low, high), "{line}");
+        seen += 1;
+    }
+    assert_eq!(seen, answer.api_keys.len());
+}
