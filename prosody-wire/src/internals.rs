@@ -86,6 +86,7 @@ pub fn response(api: i16, version: i16, body: &Bytes) -> Result<(), DecodeError>
         SaslHandshake: SaslHandshakeRequest,
         SaslAuthenticate: SaslAuthenticateRequest,
         ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
+        ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
     }
 }
 

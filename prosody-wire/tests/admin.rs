@@ -21,6 +21,7 @@ use prosody_testkit::{Cluster, ClusterConfig};
 use prosody_wire::group::{CommittedOffset, Group, GroupConfig, GroupEvent, GroupProtocol};
 use prosody_wire::{
     Client, ClientConfig, ConfigEntry, ErrorCode, ErrorKind, NewTopic, OffsetAt, PipeConnector, TcpConnector,
+    TopicPartition,
 };
 
 /// A cluster and a client of it.
@@ -43,8 +44,11 @@ fn in_minutes(doors: &Doors, minutes: u64) -> Instant {
 #[tokio::test(start_paused = true)]
 async fn every_release_is_spoken_to() {
     for release in ["2.1", "2.8", "3.9", "newest"] {
-        let (cluster, client, doors) = start(three().as_version(release));
+        let config = ClusterConfig { default_partitions: 4, ..three() };
+        let (cluster, client, doors) = start(config.as_version(release));
         let (admin, deadline) = (client.admin(), in_minutes(&doors, 1));
+        admin.create_topic(&NewTopic::new("plain"), deadline).await.unwrap();
+        assert_eq!(cluster.partitions("plain"), Some(4), "{release}: the broker's default");
         let mut topic = NewTopic::new("t").partitions(3);
         topic.configs.push(("cleanup.policy".to_owned(), "compact".to_owned()));
         admin.create_topic(&topic, deadline).await.unwrap();
@@ -194,6 +198,37 @@ async fn groups_records_and_settings_are_looked_at_and_changed() {
     }
 }
 
+/// A group of the consumer protocol, which is what members make where the broker speaks it, was said to be dead while they
+/// were reading.
+#[tokio::test(start_paused = true)]
+async fn a_group_of_the_consumer_protocol_is_looked_at_too() {
+    let (cluster, client, doors) = start(three());
+    let (admin, deadline) = (client.admin(), in_minutes(&doors, 1));
+    let state = async || admin.describe_group("g", deadline).await.unwrap().state;
+    cluster.create_topic("t", 2).unwrap();
+    let config = GroupConfig::new("g", ["t".into()]);
+    assert_eq!((config.protocol, state().await.as_str()), (GroupProtocol::Auto, "Dead"));
+    let mut member = Group::join(&client, config);
+    let GroupEvent::Assigned { .. } = member.event().await else { panic!("no assignment") };
+    let moved = Action::Error(ErrorCode::NOT_COORDINATOR.0);
+    cluster.control().on(Match::api(ApiKey::CONSUMER_GROUP_DESCRIBE).nth(1), moved);
+    let described = admin.describe_group("g", deadline).await.unwrap();
+    assert_eq!((described.state.as_str(), described.assignor.as_str()), ("Stable", "uniform"));
+    let [one] = described.members.as_slice() else { panic!("{described:?}") };
+    assert_eq!((one.client_id.as_str(), one.instance_id.as_deref()), ("prosody", None));
+    assert_eq!(one.partitions, [TopicPartition::new("t", 0), TopicPartition::new("t", 1)]);
+    let in_use = admin.delete_group("g", deadline).await.unwrap_err();
+    assert_eq!(in_use.code(), Some(ErrorCode::NON_EMPTY_GROUP), "{in_use}");
+    member.leave(deadline).await;
+    assert_eq!(state().await, "Empty");
+    admin.delete_group("g", deadline).await.unwrap();
+    assert_eq!(state().await, "Dead");
+    // Brokers that have the request and not the feature.
+    let (_cluster, client, doors) = start(ClusterConfig { consumer_groups: false, ..three() });
+    let described = client.admin().describe_group("g", in_minutes(&doors, 1)).await.unwrap();
+    assert_eq!(described.state, "Dead");
+}
+
 /// A coordinator that moved is found again, and nothing is done twice.
 #[tokio::test(start_paused = true)]
 async fn calls_about_groups_follow_the_coordinator() {
@@ -256,6 +291,9 @@ async fn sockets_work_like_pipes() {
     let deadline = in_minutes(&doors, 1);
     client.admin().create_topic(&NewTopic::new("t").partitions(3), deadline).await.unwrap();
     assert_eq!(client.admin().offsets("t", OffsetAt::Latest, deadline).await.unwrap().len(), 3);
+    let seeds = ClientConfig::new([cluster.bootstrap()]);
+    let beside = Client::new(seeds, Arc::new(PipeConnector(cluster.network())), doors.clone()).unwrap();
+    assert_eq!(beside.admin().list_topics(deadline).await.unwrap(), BTreeMap::from([("t".to_owned(), 3)]));
     // A port where nobody listens: refused at once, by name and by number.
     let client =
         Client::new(ClientConfig::new(["localhost:1"]), Arc::new(TcpConnector), doors.clone()).unwrap();

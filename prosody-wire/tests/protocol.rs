@@ -65,8 +65,8 @@ const USED: &[(&str, &str)] = &[
     ("Heartbeat", "static members (KIP-345)"),
     ("LeaveGroup", "several members in one request (KIP-345), the reason (KIP-800)"),
     ("SyncGroup", "static members (KIP-345), the protocol's name (KIP-559)"),
-    ("DescribeGroups", "classic groups"),
-    ("ListGroups", "states (KIP-518) and types (KIP-848) of groups"),
+    ("DescribeGroups", "classic groups, and what a group divides by that refuses a member"),
+    ("ListGroups", "states of groups (KIP-518)"),
     ("SaslHandshake", "mechanisms in frames (KIP-152)"),
     ("ApiVersions", "name and version of the client, fallback to version 0 (KIP-511)"),
     ("CreateTopics", "the broker's defaults (KIP-464)"),
@@ -84,6 +84,7 @@ const USED: &[(&str, &str)] = &[
         "ConsumerGroupHeartbeat",
         "the consumer group protocol (KIP-848); member ids of our own choice (KIP-1082)",
     ),
+    ("ConsumerGroupDescribe", "groups of the consumer protocol (KIP-848)"),
 ];
 
 fn page() -> String {

@@ -10,15 +10,16 @@ use crate::cluster::Attempt;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::group::{CommittedOffset, decode_assignment};
+use crate::proto::messages::consumer_group_describe_response::Assignment;
 use crate::proto::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use crate::proto::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
 use crate::proto::messages::{
-    DeleteGroupsRequest, DescribeGroupsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest,
-    OffsetFetchRequest,
+    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, GroupId, ListGroupsRequest,
+    OffsetCommitRequest, OffsetFetchRequest,
 };
-use crate::proto::{ApiKey, Disposition, ErrorCode, text, topic_name};
+use crate::proto::{ApiKey, Disposition, ErrorCode, text, topic_name, topic_of};
 use crate::types::{BrokerId, TopicPartition};
 
 /// From this version on OffsetFetch asks for a list of groups (KIP-709).
@@ -40,9 +41,11 @@ pub struct ListedGroup {
 /// A group with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDescription {
-    /// `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Empty`, or `Dead` when there is no such group.
+    /// `Stable`, `Empty`, or `Dead` when there is no such group. While partitions move it is `PreparingRebalance` or
+    /// `CompletingRebalance` for a classic group, `Assigning` or `Reconciling` for one of the consumer protocol (KIP-848).
     pub state: String,
-    /// How partitions are divided, such as `cooperative-sticky`; empty without members.
+    /// How partitions are divided, such as `cooperative-sticky` or, by the coordinator, `uniform`; empty for a classic
+    /// group without members.
     pub assignor: String,
     /// Who is in it.
     pub members: Vec<GroupMember>,
@@ -70,7 +73,7 @@ impl Admin {
         self.cluster.attempts("listing groups", deadline, |attempt| self.try_list(deadline, attempt)).await
     }
 
-    /// One group with its members.
+    /// One group with its members, whichever protocol they speak.
     ///
     /// # Errors
     /// What the coordinator answered (GROUP_AUTHORIZATION_FAILED, …), or at `deadline` the last cause. A missing group is
@@ -148,10 +151,12 @@ impl Admin {
         let doing = format!("DescribeGroups to {}", connection.peer());
         let row = only(answer.groups, &doing)?;
         match self.coordinated(group, broker, verdict(row.error_code, row.error_message.as_ref(), doing)) {
-            // An error since version 6 (KIP-1043), a state before: the state says it all.
+            // An error since version 6 (KIP-1043), a state before: no classic group, and perhaps one of the other protocol.
             Err(error) if error.code() == Some(ErrorCode::GROUP_ID_NOT_FOUND) => {
-                let (state, assignor) = (DEAD.to_owned(), String::new());
-                return Ok(GroupDescription { state, assignor, members: Vec::new() });
+                return self.try_describe_modern(group, broker, &connection, attempt).await;
+            }
+            Ok(()) if row.group_state.as_str() == DEAD => {
+                return self.try_describe_modern(group, broker, &connection, attempt).await;
             }
             verdict => verdict?,
         }
@@ -164,6 +169,39 @@ impl Admin {
         Ok(GroupDescription {
             state: row.group_state.to_string(),
             assignor: row.protocol_data.to_string(),
+            members: members.collect(),
+        })
+    }
+
+    /// A group of the consumer protocol. A coordinator that does not speak it has none.
+    async fn try_describe_modern(
+        &self,
+        group: &str,
+        broker: BrokerId,
+        connection: &Connection,
+        attempt: Attempt,
+    ) -> Result<GroupDescription, Error> {
+        let none =
+            || GroupDescription { state: DEAD.to_owned(), assignor: String::new(), members: Vec::new() };
+        let Some(version) = connection.version(ApiKey::ConsumerGroupDescribe) else { return Ok(none()) };
+        let request = ConsumerGroupDescribeRequest::default().with_group_ids(vec![group_id(group)]);
+        let answer = connection.call_version(&request, version, attempt.timeout).await?;
+        let doing = format!("ConsumerGroupDescribe to {}", connection.peer());
+        let row = only(answer.groups, &doing)?;
+        let code = ErrorCode(row.error_code);
+        if [ErrorCode::GROUP_ID_NOT_FOUND, ErrorCode::UNSUPPORTED_VERSION].contains(&code) {
+            return Ok(none());
+        }
+        self.coordinated(group, broker, verdict(row.error_code, row.error_message.as_ref(), doing))?;
+        let members = row.members.into_iter().map(|member| GroupMember {
+            member_id: member.member_id.to_string(),
+            instance_id: member.instance_id.map(|id| id.to_string()),
+            client_id: member.client_id.to_string(),
+            partitions: partitions_of(&member.assignment),
+        });
+        Ok(GroupDescription {
+            state: row.group_state.to_string(),
+            assignor: row.assignor_name.to_string(),
             members: members.collect(),
         })
     }
@@ -286,6 +324,21 @@ impl Admin {
             _ => error,
         })
     }
+}
+
+/// Sorted, as those of a classic member are.
+fn partitions_of(assignment: &Assignment) -> Vec<TopicPartition> {
+    let topics =
+        assignment.topic_partitions.iter().map(|topic| (topic_of(&topic.topic_name), &topic.partitions));
+    let mut all: Vec<TopicPartition> = topics
+        .flat_map(|(topic, partitions)| {
+            partitions
+                .iter()
+                .map(move |partition| TopicPartition { topic: topic.clone(), partition: *partition })
+        })
+        .collect();
+    all.sort_unstable();
+    all
 }
 
 fn group_id(group: &str) -> GroupId {

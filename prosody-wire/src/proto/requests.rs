@@ -71,6 +71,7 @@ requests! {
     DeleteGroups: DeleteGroupsRequest -> DeleteGroupsResponse,
     DeleteRecords: DeleteRecordsRequest -> DeleteRecordsResponse,
     ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest -> ConsumerGroupHeartbeatResponse,
+    ConsumerGroupDescribe: ConsumerGroupDescribeRequest -> ConsumerGroupDescribeResponse,
     IncrementalAlterConfigs: IncrementalAlterConfigsRequest -> IncrementalAlterConfigsResponse,
     DescribeCluster: DescribeClusterRequest -> DescribeClusterResponse,
 }

@@ -36,6 +36,7 @@ pub(crate) const SPOKEN: &[(ApiKey, i16, i16)] = &[
     (ApiKey::SaslAuthenticate, 0, 2),
     // Version 0 lets the broker choose member ids, and a lost answer then leaves a member behind that nobody is.
     (ApiKey::ConsumerGroupHeartbeat, 1, 1),
+    (ApiKey::ConsumerGroupDescribe, 0, 1),
 ];
 
 /// What this client speaks of `api`; `None` for an API it never uses.

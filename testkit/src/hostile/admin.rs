@@ -13,9 +13,10 @@ const CREATE_PARTITIONS: i16 = 37;
 const DELETE_GROUPS: i16 = 42;
 const INCREMENTAL_ALTER_CONFIGS: i16 = 44;
 const DESCRIBE_CLUSTER: i16 = 60;
+const CONSUMER_GROUP_DESCRIBE: i16 = 69;
 
 pub(super) fn rows() -> Vec<Row> {
-    [topics(), settings(), groups(), cluster()].concat()
+    [topics(), settings(), groups(), consumer_groups(), cluster()].concat()
 }
 
 fn topics() -> Vec<Row> {
@@ -255,6 +256,42 @@ fn groups() -> Vec<Row> {
             1,
             &[&NONE, &[0, 0, 0, 1, 0, 1, 0xff]],
             "field group_id at byte 11: the text is not UTF-8",
+        ),
+    ]
+}
+
+fn consumer_groups() -> Vec<Row> {
+    // ConsumerGroupDescribe v0: one group "g" without error, state, epochs and assignor, up to its members.
+    let to_members = [&NONE[..], &[2, 0, 0, 0, 2, b'g', 1], &[0; 8], &[1]].concat();
+    // One member "m" of client "c" that subscribed to nothing, up to what it is assigned.
+    let member = [2, 2, b'm', 0, 0, 0, 0, 0, 0, 2, b'c', 1, COMPACT_NONE, 0];
+    let to_assignment = [&to_members[..], &member].concat();
+    let v0 = |name, body: &[u8], text| row(name, CONSUMER_GROUP_DESCRIBE, 0, &[body], text);
+    vec![
+        v0(
+            "consumer groups: count",
+            &[&NONE[..], &COMPACT_ABSURD].concat(),
+            "field groups at byte 9: the list claims",
+        ),
+        v0(
+            "consumer groups: member count",
+            &[&to_members[..], &COMPACT_ABSURD].concat(),
+            "field members at byte 25: the list claims",
+        ),
+        v0(
+            "consumer groups: member without an id",
+            &[&to_members[..], &[2, 0]].concat(),
+            "field member_id at byte 22: null is not allowed",
+        ),
+        v0(
+            "consumer groups: count of assigned topics",
+            &[&to_assignment[..], &COMPACT_ABSURD].concat(),
+            "field topic_partitions at byte 39: the list claims",
+        ),
+        v0(
+            "consumer groups: assigned topic without a name",
+            &[&to_assignment[..], &[2], &[7; 16], &[0]].concat(),
+            "field topic_name at byte 52: null is not allowed",
         ),
     ]
 }

@@ -50,6 +50,9 @@ fn describe(call: &Call, group: &str) -> Result<DescribedGroup, i16> {
     if let Some(error) = call.fault() {
         return Err(error);
     }
+    if !call.shared.config.consumer_groups {
+        return Err(code::UNSUPPORTED_VERSION);
+    }
     call.coordinates(group)?;
     let cell = call.shared.coordinator.find(group).ok_or(code::GROUP_ID_NOT_FOUND)?;
     let cell = lock(&cell);
