@@ -164,7 +164,7 @@ pub(crate) async fn a_topic_that_is_created_later_is_picked_up() {
 }
 
 /// While a group migrated from one assignor to another, a member failed with a bare INCONSISTENT_GROUP_PROTOCOL and
-/// nobody knew what it offered. The error names what this member offers; several may be offered at once.
+/// nobody knew what it offered, nor what the others did. The error names both; several may be offered at once.
 #[tokio::test(start_paused = true)]
 pub(crate) async fn members_without_a_common_assignor_are_told_what_is_offered() {
     let cluster = cluster(1, 4);
@@ -176,6 +176,7 @@ pub(crate) async fn members_without_a_common_assignor_are_told_what_is_offered()
     until(seconds(10), "told", || !cooperative.heard.lock().unwrap().failed.is_empty()).await;
     let why = cooperative.heard.lock().unwrap().failed[0].to_string();
     assert!(why.contains("cooperative-sticky") && why.contains("INCONSISTENT_GROUP_PROTOCOL"), "{why}");
+    assert!(why.contains("the group divides by range"), "{why}");
     // A member that offers both joins, eagerly, and the group stays on range.
     let mut both = config();
     both.assignors = vec![Assignor::CooperativeSticky, Assignor::Range];

@@ -235,7 +235,7 @@ impl Machine {
                         // Perhaps it has members of the consumer protocol now.
                         self.core.out.push_back(Effect::Switch(now + REFUSED_PAUSE));
                     }
-                    let why = self.name_both_sides(&why);
+                    let why = self.name_offers(&why);
                     self.core.pause_after(&why)
                 }
             }
@@ -243,8 +243,8 @@ impl Machine {
         self.go_out(now + pause);
     }
 
-    /// The broker does not say what the others offer; saying what we offer is half the answer.
-    fn name_both_sides(&self, why: &Error) -> Error {
+    /// The broker does not say what is wrong; what the group divides by was asked for where it is known.
+    fn name_offers(&self, why: &Error) -> Error {
         let ours: Vec<_> = self.core.config.assignors.iter().map(|one| one.name()).collect();
         why.clone().during(&format!(
             "this member offers {}; the members of the group have none of these in common, or speak the consumer protocol",

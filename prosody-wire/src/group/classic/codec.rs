@@ -96,7 +96,14 @@ pub(crate) async fn join(
     if ErrorCode(answer.error_code) == ErrorCode::MEMBER_ID_REQUIRED {
         return Ok(Answer::MemberId(answer.member_id.to_string()));
     }
-    check(answer.error_code, || doing("joining", config, connection))?;
+    if let Err(why) = check(answer.error_code, || doing("joining", config, connection)) {
+        let is_other = why.code() == Some(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
+        let theirs = if is_other { assignor(connection, config).await } else { None };
+        return Err(match theirs {
+            Some(theirs) => why.during(&format!("the group divides by {theirs}")),
+            None => why,
+        });
+    }
     let members = answer.members.into_iter().map(|member| {
         (member.member_id.to_string(), member.group_instance_id.map(|id| id.to_string()), member.metadata)
     });
@@ -108,6 +115,14 @@ pub(crate) async fn join(
         skip_assignment: answer.skip_assignment,
         members: members.collect(),
     }))
+}
+
+/// What the group divides by, as far as its coordinator says: a refused JoinGroup does not.
+async fn assignor(connection: &Connection, config: &GroupConfig) -> Option<String> {
+    let request = m::DescribeGroupsRequest::default().with_groups(vec![group_id(config)]);
+    let answer = connection.call(&request, config.session_timeout / 3).await.ok()?;
+    let group = answer.groups.into_iter().next()?;
+    Some(group.protocol_data.to_string()).filter(|name| !name.is_empty())
 }
 
 pub(crate) async fn leave(
