@@ -88,6 +88,25 @@ async fn what_a_producer_wrote_is_read_in_every_version() {
     }
 }
 
+/// Logs that were written before Kafka 0.11 hold other formats, which brokers hand out as they are.
+#[tokio::test(start_paused = true)]
+async fn formats_of_the_past_are_read_and_left_behind() {
+    for (name, start) in
+        ["v0-none", "v0-gzip", "v1-none", "v1-lz4"].iter().flat_map(|name| [(name, 0), (name, 1_002)])
+    {
+        let world = World::new(1);
+        world.cluster.create_topic("t", 1).unwrap();
+        let file = format!("{}/testdata/batches/{name}.bin", env!("CARGO_MANIFEST_DIR"));
+        assert!(world.cluster.append_raw("t", 0, std::fs::read(file).unwrap().into(), 1_004));
+        let mut reader = fetcher(&world).open(TopicPartition::new("t", 0), at(start));
+        let all = ["value-0", "value-1", "", "", "value-4"];
+        let old = if start == 0 { &all[..] } else { &all[2..] };
+        assert_eq!(within(1_000, read(&mut reader, old.len())).await, old, "{name} from {start}");
+        world.fill("t", 0, ["new".to_owned()]);
+        assert_eq!(within(1_000, read(&mut reader, 1)).await, ["new"], "{name} from {start}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn new_records_end_a_waiting_poll_and_a_new_partition_does_not_wait_for_it() {
     let world = World::new(1);
@@ -265,6 +284,43 @@ async fn leaders_that_move_and_brokers_that_restart_are_followed() {
             world.cluster.start_broker(broker);
         }
     }
+}
+
+/// After a leader had moved, reading waited for metadata, which a busy or silent broker brings late.
+/// Here the answer that refuses a fetch names the new leader (KIP-951), and nobody else is asked.
+#[tokio::test(start_paused = true)]
+async fn whoever_refuses_a_fetch_names_the_new_leader() {
+    let world = World::new(3);
+    world.cluster.create_topic("t", 1).unwrap();
+    let mut reader = fetcher(&world).open(TopicPartition::new("t", 0), at(0));
+    world.fill("t", 0, ["0".to_owned()]);
+    assert_eq!(read(&mut reader, 1).await, ["0"]);
+    world.cluster.control().on(Match::api(ApiKey::METADATA), Action::Hang);
+    for round in 1..6 {
+        world.cluster.move_leader("t", 0, round % 3 + 1);
+        world.fill("t", 0, [round.to_string()]);
+        assert_eq!(within(1_000, read(&mut reader, 1)).await, [round.to_string()]);
+    }
+}
+
+/// Quotas (KIP-219): a broker answers at once and expects the client to keep quiet.
+#[tokio::test(start_paused = true)]
+async fn a_fetcher_keeps_quiet_as_long_as_it_was_told_to() {
+    let world = World::new(1);
+    world.cluster.create_topic("t", 1).unwrap();
+    world.fill("t", 0, numbered("", 0..5));
+    let mut reader = fetcher(&world).open(TopicPartition::new("t", 0), at(0));
+    assert_eq!(read(&mut reader, 5).await, numbered("", 0..5));
+    let quiet = Duration::from_millis(700);
+    let rule = world.cluster.control().on(Match::api(ApiKey::FETCH).times(1), Action::Throttle(quiet));
+    world.cluster.clear_journal();
+    within(1_000, world.cluster.control().reached(rule, 1)).await;
+    world.fill("t", 0, numbered("", 5..10));
+    assert_eq!(within(2_000, read(&mut reader, 5)).await, numbered("", 5..10));
+    tokio::time::sleep(2 * quiet).await;
+    let asked = world.cluster.requests(ApiKey::FETCH);
+    let told = asked.iter().position(|entry| entry.rule.is_some()).unwrap();
+    assert!(asked[told + 1].at - asked[told].at >= quiet, "{asked:?}");
 }
 
 /// Elsewhere: endless empty polls at a compacted tail, an empty batch or a control batch.

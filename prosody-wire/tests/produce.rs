@@ -235,6 +235,22 @@ async fn a_leader_that_moves_is_followed() {
     assert_eq!(world.cluster.violations(), []);
 }
 
+/// After a leader had moved, records waited for metadata, which a busy or silent broker brings late.
+/// Here the answer that refuses a batch names the new leader (KIP-951), and nobody else is asked.
+#[tokio::test(start_paused = true)]
+async fn whoever_refuses_a_batch_names_the_new_leader() {
+    let world = World::new(3);
+    world.cluster.create_topic("t", 1).unwrap();
+    let producer = world.producer();
+    producer.send(record("t", 0, "0"), None).await.unwrap();
+    world.cluster.control().on(Match::api(ApiKey::METADATA), Action::Hang);
+    for round in 1..6 {
+        world.cluster.move_leader("t", 0, round % 3 + 1);
+        producer.send(record("t", 0, &round.to_string()), world.after(1_000)).await.unwrap();
+    }
+    assert_eq!(world.values("t", 0), numbered("", 0..6));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_cannot_be_reached_fails_sends_at_their_deadline_as_not_written() {
     let world = World::new(1);

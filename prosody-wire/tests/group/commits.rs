@@ -47,12 +47,16 @@ pub(crate) async fn a_commit_is_retried_through_every_passing_trouble() {
         Action::Error(code::UNKNOWN_TOPIC_OR_PARTITION),
         Action::CutBefore,
         Action::CutAfter,
+        Action::Hang,
+        Action::HangAfter,
     ];
     for action in actions {
         let cluster = cluster(2, 2);
         let member = Member::join(&cluster, 2);
         settled(seconds(1), &[&member], 2).await;
-        cluster.control().on(Match::api(ApiKey::OFFSET_COMMIT).times(4), action.clone());
+        // Silence costs a third of a session: there is no time for four of them.
+        let times = if matches!(action, Action::Hang | Action::HangAfter) { 1 } else { 4 };
+        cluster.control().on(Match::api(ApiKey::OFFSET_COMMIT).times(times), action.clone());
         member.commit(1, 9).await.unwrap_or_else(|why| panic!("{action:?}: {why}"));
         assert_eq!(committed(&cluster, 1), Some(9));
         assert!(member.heard.lock().unwrap().lost.is_empty());

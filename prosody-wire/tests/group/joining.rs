@@ -1,11 +1,13 @@
 //! Members come and go.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prosody_testkit::ClusterConfig;
+use prosody_base::Doors;
 use prosody_testkit::broker::{Action, ApiKey, Match, code};
+use prosody_testkit::{Cluster, ClusterConfig};
 use prosody_wire::Disposition;
-use prosody_wire::group::{Assignor, Group};
+use prosody_wire::group::{Assignor, Group, GroupConfig};
 
 use crate::support::{
     GROUP, Member, SESSION, TOPIC, assert_clean, at, client, cluster, cluster_with, config, count, seconds,
@@ -130,6 +132,33 @@ pub(crate) async fn a_fenced_static_member_stops_and_says_so() {
         old.owned().is_empty() && new.owned().len() == 2
     })
     .await;
+}
+
+/// Where the shares allow it, a member gets what has a replica in its own rack (KIP-881): what it says of itself and what
+/// metadata says of the brokers both reach whoever divides.
+#[tokio::test(start_paused = true)]
+async fn members_get_what_is_in_their_rack() {
+    let racks = ["a", "b"].map(str::to_owned).to_vec();
+    let config_of = ClusterConfig { brokers: 2, racks, ..ClusterConfig::default() };
+    let cluster = Cluster::start(config_of, Doors::simulated(1));
+    cluster.create_topic_with(TOPIC, 8, 1, BTreeMap::new()).unwrap();
+    for assignors in [vec![Assignor::CooperativeSticky], vec![Assignor::Range]] {
+        let near = |rack: &str, seed| {
+            let client_rack = Some(rack.to_owned());
+            let group = GroupConfig { client_rack, assignors: assignors.clone(), ..config() };
+            Member::join_with(&cluster, seed, group, Duration::ZERO)
+        };
+        let (mut first, mut second) = (near("b", 2), near("a", 3));
+        settled(seconds(20), &[&first, &second], 8).await;
+        for (member, broker) in [(&first, 2), (&second, 1)] {
+            for partition in member.owned() {
+                assert_eq!(cluster.leader(TOPIC, partition), Some(broker), "{assignors:?}: {partition}");
+            }
+        }
+        first.leave(seconds(1)).await;
+        second.leave(seconds(1)).await;
+    }
+    assert_clean(&cluster);
 }
 
 /// Partitions added to a topic were never read until the consumers were restarted.
