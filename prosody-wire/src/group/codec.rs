@@ -34,8 +34,11 @@ pub(crate) async fn send(
             classic::codec::join(connection, config, &member_id, &metadata, rebalance).await
         }
         Call::Sync { member_id, generation, protocol, assignments } => {
+            // The leader waits for nobody, and all others wait for it.
+            let own = request_timeout.min(config.session_timeout);
+            let within = if assignments.is_empty() { rebalance } else { own };
             let share = (protocol, assignments);
-            classic::codec::sync(connection, config, member_id, generation, share, rebalance).await
+            classic::codec::sync(connection, config, member_id, generation, share, within).await
         }
         Call::Heartbeat { member_id, generation } => {
             classic::codec::heartbeat(connection, config, member_id, generation, soon).await

@@ -212,6 +212,21 @@ async fn a_rebalance_whose_answer_was_lost_is_not_waited_for() {
     }
 }
 
+/// The leader's SyncGroup is swallowed, and its connection stays open: everybody waited a minute for what it had divided.
+/// It waits for nobody, so it asks again after a session.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_division_did_not_arrive_is_not_waited_for() {
+    let cluster = cluster(1, 6);
+    let first = Member::join(&cluster, 2);
+    settled(seconds(1), &[&first], 6).await;
+    let leaders = Match::api(ApiKey::SYNC_GROUP).client("client-2").times(1);
+    let rule = cluster.control().on(leaders, Action::Hang);
+    let second = Member::join(&cluster, 3);
+    until(seconds(5), "a swallowed division", || cluster.control().hits(rule) > 0).await;
+    settled(SESSION + seconds(10), &[&first, &second], 6).await;
+    assert_clean(&cluster);
+}
+
 /// The old coordinator goes silent in the middle of a rebalance, and another one takes over: what was asked of the old one
 /// is asked again of the new one, although nobody said that it moved.
 #[tokio::test(start_paused = true)]
