@@ -133,7 +133,7 @@ pub(super) struct Driver {
 }
 
 /// A reader whose broker is near waits for the others to read on; only after this long more memory is used for it.
-const HESITATION: Duration = Duration::from_millis(20);
+const HESITATION: Duration = Duration::from_millis(200);
 /// Requests that a distant broker may have from us at once, each for a part of its partitions.
 const OVERLAPPING: usize = 4;
 /// With shares smaller than a batch, partitions take turns of this length.
