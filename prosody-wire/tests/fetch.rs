@@ -11,6 +11,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use prosody_testkit::broker::batch::NewBatch;
 use prosody_testkit::broker::{Action, ApiKey, Match};
 use prosody_wire::fetch::{FetchConfig, FetchItem, Fetcher, PartitionReader, StartAt};
 use prosody_wire::produce::{Producer, ProducerConfig};
-use prosody_wire::{Client, ErrorCode, IsolationLevel, TopicPartition};
+use prosody_wire::{Client, ClientConfig, ErrorCode, IsolationLevel, PipeConnector, TopicPartition};
 
 fn fetcher(world: &World) -> Fetcher {
     Fetcher::new(&world.client, FetchConfig::default())
@@ -537,6 +538,25 @@ async fn random_faults_lose_and_repeat_nothing() {
             assert_eq!(seen[partition], expected, "seed {seed}");
         }
     }
+}
+
+/// More was asked for than a frame may have: every answer closed its connection, and nothing was ever read.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_asked_for_than_a_frame_may_have() {
+    let world = World::new(1);
+    world.cluster.create_topic("t", 1).unwrap();
+    let large = "x".repeat(500_000);
+    for n in 0..12 {
+        world.fill("t", 0, [format!("{n} {large}")]);
+    }
+    let mut config = ClientConfig::new(world.cluster.bootstrap().split(','));
+    config.limits.frame_bytes = 3 << 20;
+    let client = Client::new(config, Arc::new(PipeConnector(world.cluster.network())), world.doors.clone());
+    let config = FetchConfig { max_bytes: 16 << 20, max_partition_bytes: 16 << 20, ..FetchConfig::default() };
+    let fetcher = Fetcher::new(&client.unwrap(), config);
+    let mut reader = fetcher.open(TopicPartition::new("t", 0), at(0));
+    let read = within(60_000, read(&mut reader, 12)).await;
+    assert!(read.iter().enumerate().all(|(n, value)| value.starts_with(&format!("{n} "))));
 }
 
 /// Reading from another continent brought one buffer a round trip, whatever the memory allowed. Here more is held ahead

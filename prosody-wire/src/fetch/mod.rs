@@ -56,7 +56,7 @@ pub struct FetchConfig {
     pub buffer_bytes: usize,
     /// How long a broker may wait for new records before it answers. Default 100 ms.
     pub max_wait: Duration,
-    /// Bytes of records in one response, compressed. Default 16 MiB.
+    /// Bytes of records in one response, compressed; at most 1 MiB less than a frame may have. Default 16 MiB.
     pub max_bytes: usize,
     /// Bytes of one partition in one response, compressed, or half of its share of the memory in use where that is more; a
     /// larger batch comes alone. Default 1 MiB.
@@ -67,6 +67,9 @@ pub struct FetchConfig {
     /// is one and the cluster selects it (KIP-392), and from the leader while it fails. Default none.
     pub client_rack: Option<String>,
 }
+
+/// Of a frame, what is left for all that is not records.
+const FRAME_SLACK: usize = 1 << 20;
 
 impl Default for FetchConfig {
     fn default() -> FetchConfig {
@@ -96,7 +99,10 @@ struct Handle {
 impl Fetcher {
     /// Starts a fetcher. Touches no network before a partition is opened.
     #[must_use]
-    pub fn new(client: &Client, config: FetchConfig) -> Fetcher {
+    pub fn new(client: &Client, mut config: FetchConfig) -> Fetcher {
+        // A response that is longer than a frame may be would close its connection, again and again.
+        let most = client.cluster().limits().frame_bytes.saturating_sub(FRAME_SLACK).max(1);
+        config.max_bytes = config.max_bytes.min(most);
         let pool = BufferPool::new(config.buffer_bytes / 8);
         let shared = Arc::new(Shared::new(client.cluster().clone(), config));
         let driver = driver::Driver::new(Arc::clone(&shared)).run();
