@@ -27,7 +27,7 @@ const LONGEST_INPUT: u32 = 4096;
 /// What every run of CI spends on a target.
 const SMOKE: Effort = Effort::Seconds(3);
 /// What the long tier gives a target.
-const LONG: Effort = Effort::Executions(1_000_000);
+const LONG: Effort = Effort::Executions(10_000_000);
 
 /// How long a target is fuzzed.
 #[derive(Clone, Copy, Debug)]
