@@ -181,13 +181,44 @@ pub(super) fn csharp(bench: &mut Bench) -> Rows {
         || per_cpu_second(&ours.run(&options)?),
         || per_cpu_second(&theirs.run(&options)?),
     )?;
-    Ok(vec![Row {
+    let row = |case: &str, value, unit: &str, peer, bar| Row {
         bench: "csharp",
-        case: "C# handler that deserializes 100 B JSON, real Kafka".to_owned(),
+        case: case.to_owned(),
         value,
-        unit: "messages/CPU s".to_owned(),
-        peer: Some(("Confluent.Kafka, keyed workers".to_owned(), peer)),
-        bar: Bar::Ratio(0.7),
-        objection: bench.slow(peer, CONFLUENT),
-    }])
+        unit: unit.to_owned(),
+        peer,
+        bar,
+        objection: None,
+    };
+    let beside = Some(("Confluent.Kafka, keyed workers".to_owned(), peer));
+    let case = "C# handler that deserializes 100 B JSON, real Kafka";
+    let mut compared = row(case, value, "messages/CPU s", beside, Bar::Ratio(0.7));
+    compared.objection = bench.slow(peer, CONFLUENT);
+    let (added, allocated) = layer(bench.rounds(), &ours, &program("json")?, &options)?;
+    Ok(vec![
+        compared,
+        row("added by the C# layer", added, "µs/message", None, Bar::AtMost(0.7 * bench.factor)),
+        row("allocated beside the payload", allocated, "B/message", None, Bar::AtMost(320.0)),
+    ])
+}
+
+/// What .NET adds to the runtime and to deserializing, in microseconds of CPU a message, and the bytes it allocates for one:
+/// the medians of runs in turns on the same topic.
+fn layer(
+    rounds: usize,
+    ours: &Program,
+    json: &Program,
+    options: &[(&str, String)],
+) -> Result<(f64, f64), String> {
+    let runtime = throughput("consume")?;
+    let (mut added, mut allocated) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let mut grouped = options.to_vec();
+        grouped.push(("group", format!("layer-{round}-{}", std::process::id())));
+        let (below, whole, payload) = (runtime.run(&grouped)?, ours.run(options)?, json.run(options)?);
+        let cost = |line| Ok::<f64, String>(1e6 / per_cpu_second(line)?);
+        added.push(cost(&whole)? - cost(&below)? - cost(&payload)?);
+        allocated.push(number(&whole, "bytes_per_record")? - number(&payload, "bytes_per_record")?);
+    }
+    Ok((median(added), median(allocated)))
 }
