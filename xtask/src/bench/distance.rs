@@ -11,9 +11,8 @@ use super::{Bench, KEYS, PARTITIONS, Rows, SIZE};
 
 const RECORDS: u64 = 5_000_000;
 const CONSUME_ADDED: Duration = Duration::from_millis(50);
-/// Mebibytes for fetched records: what comes in three round trips at the speed of this machine, and the default.
+/// Mebibytes for fetched records: what comes in three round trips at the speed of this machine.
 const ENOUGH: u64 = 256;
-const DEFAULT: u64 = 64;
 const PRODUCE_ADDED: Duration = Duration::from_millis(10);
 /// Batches of one partition that may be under way, by the protocol.
 const PIPELINED: f64 = 5.0;
@@ -28,26 +27,24 @@ pub(super) fn distant(bench: &mut Bench) -> Rows {
     let mut options = bench.filled("distant", 2 * count)?;
     options.extend([("count", (2 * count).to_string()), ("partitions", PARTITIONS.to_string())]);
     let consume = ours("consume")?;
-    let rate = |address: &str, buffer: u64| {
+    let rate = |address: &str, buffer: Option<u64>| {
         let mut options = options.clone();
-        options.extend([("through", address.to_owned()), ("buffer", buffer.to_string())]);
+        options.push(("through", address.to_owned()));
+        options.extend(buffer.map(|mebibytes| ("buffer", mebibytes.to_string())));
         let line = consume.run(&options)?;
         // The first half is a start: how far the broker is has to be seen.
         Ok::<f64, String>(number(&line, "records")? / 2.0 / number(&line, "second_half_seconds")?)
     };
     let mut rows = Vec::new();
-    for (buffer, bar) in [(ENOUGH, Bar::Ratio(0.9)), (DEFAULT, Bar::Judged { bar: None, ok: true })] {
+    for (buffer, held, bar) in [
+        (Some(ENOUGH), format!("{ENOUGH} MiB"), Bar::Ratio(0.9)),
+        (None, "the default buffer".to_owned(), Bar::Judged { bar: None, ok: true }),
+    ] {
         let (value, peer) =
             super::programs::balanced(bench.rounds(), || rate(&far, buffer), || rate(&near, buffer))?;
-        rows.push(Row {
-            bench: "distant",
-            case: format!("consume, lz4, 100 B, 50 ms added to each round trip, {buffer} MiB"),
-            value,
-            unit: "records/s".to_owned(),
-            peer: Some(("without".to_owned(), peer)),
-            bar,
-            objection: None,
-        });
+        let case = format!("consume, lz4, 100 B, 50 ms added to each round trip, {held}");
+        let peer = Some(("without".to_owned(), peer));
+        rows.push(Row { peer, ..Row::alone("distant", case, value, "records/s", bar) });
     }
     let mut topic = bench.topic_of("distant", 1)?;
     topic.push(("through", middle));
@@ -71,15 +68,7 @@ pub(super) fn distant(bench: &mut Bench) -> Rows {
         flights.push(batches * number(&line, "request_ms")? / 1e3 / seconds);
         rates.push(batches / seconds);
     }
-    let row = |case: &str, value, unit: &str, bar| Row {
-        bench: "distant",
-        case: case.to_owned(),
-        value,
-        unit: String::from(unit),
-        peer: None,
-        bar,
-        objection: None,
-    };
+    let row = |case: &str, value, unit, bar| Row::alone("distant", case, value, unit, bar);
     rows.push(row(
         "produce, one partition, 10 ms added: under way",
         median(flights),
@@ -101,15 +90,13 @@ pub(super) fn idle(bench: &mut Bench) -> Rows {
     let mut options = bench.topic_of("idle", IDLE_PARTITIONS)?;
     options.extend([("partitions", IDLE_PARTITIONS.to_string()), ("group", "idle".to_owned())]);
     let line = ours("idle")?.run(&options)?;
-    Ok(vec![Row {
-        bench: "idle",
-        case: "1,000 partitions assigned and idle, above start".to_owned(),
-        value: number(&line, "grown_kib")? / 1024.0,
-        unit: "MiB".to_owned(),
-        peer: None,
-        bar: Bar::AtMost(24.0),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "idle",
+        "1,000 partitions assigned and idle, above start",
+        number(&line, "grown_kib")? / 1024.0,
+        "MiB",
+        Bar::AtMost(24.0),
+    )])
 }
 
 /// The testkit broker, our producer and our consumer, all on one core.
@@ -127,13 +114,11 @@ pub(super) fn broker(bench: &mut Bench) -> Rows {
         rates.push(number(&line, "records")? / number(&line, "cpu_seconds")?);
         batch.push(number(&line, "records")? / number(&line, "batches")?);
     }
-    Ok(vec![Row {
-        bench: "broker",
-        case: format!("testkit, one core, batches of {:.0}, in and out", median(batch)),
-        value: median(rates),
-        unit: "records/CPU s".to_owned(),
-        peer: None,
-        bar: Bar::AtLeast(1e6 / bench.factor),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "broker",
+        format!("testkit, one core, batches of {:.0}, in and out", median(batch)),
+        median(rates),
+        "records/CPU s",
+        Bar::AtLeast(1e6 / bench.factor),
+    )])
 }

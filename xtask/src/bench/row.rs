@@ -32,6 +32,17 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A row that is beside no other client.
+    pub(crate) fn alone(
+        bench: &'static str,
+        case: impl Into<String>,
+        value: f64,
+        unit: &str,
+        bar: Bar,
+    ) -> Row {
+        Row { bench, case: case.into(), value, unit: unit.to_owned(), peer: None, bar, objection: None }
+    }
+
     pub(crate) fn ok(&self) -> bool {
         let met = match &self.bar {
             Bar::Ratio(bar) => self.ratio().is_some_and(|ratio| ratio >= *bar),

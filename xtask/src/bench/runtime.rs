@@ -34,15 +34,7 @@ pub(super) fn real(bench: &mut Bench) -> Rows {
         rates.push(per_cpu_second(&line)?);
         peaks.push(number(&line, "peak_rss_kib")? / 1024.0);
     }
-    let row = |case: &str, value, unit: &str, bar| Row {
-        bench: "runtime",
-        case: case.to_owned(),
-        value,
-        unit: String::from(unit),
-        peer: None,
-        bar,
-        objection: None,
-    };
+    let row = |case, value, unit, bar| Row::alone("runtime", case, value, unit, bar);
     Ok(vec![
         row(
             "no-op Rust handler, real Kafka, defaults, 10,000 keys",
@@ -73,15 +65,13 @@ pub(super) fn mock(bench: &mut Bench) -> Rows {
         let line = program.run(&options)?;
         rates.push(number(&line, "records")? / number(&line, "seconds")?);
     }
-    Ok(vec![Row {
-        bench: "mock",
-        case: "no-op Rust handler on mock, broker and producer included".to_owned(),
-        value: median(rates),
-        unit: "messages/s".to_owned(),
-        peer: None,
-        bar: Bar::AtLeast(400_000.0 / bench.factor),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "mock",
+        "no-op Rust handler on mock, broker and producer included",
+        median(rates),
+        "messages/s",
+        Bar::AtLeast(400_000.0 / bench.factor),
+    )])
 }
 
 /// Handlers that wait 20 ms: how many of the permits are always at work?
@@ -95,15 +85,13 @@ pub(super) fn handlers(bench: &mut Bench) -> Rows {
     ]);
     let line = throughput("work")?.run(&options)?;
     let (rate, mean) = (number(&line, "per_second")?, number(&line, "mean_ms")? / 1e3);
-    Ok(vec![Row {
-        bench: "handlers",
-        case: format!("20 ms handlers (measured {:.2} ms), defaults, many keys", mean * 1e3),
-        value: rate,
-        unit: "messages/s".to_owned(),
-        peer: None,
-        bar: Bar::AtLeast(0.95 * 32.0 / mean),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "handlers",
+        format!("20 ms handlers (measured {:.2} ms), defaults, many keys", mean * 1e3),
+        rate,
+        "messages/s",
+        Bar::AtLeast(0.95 * 32.0 / mean),
+    )])
 }
 
 /// Allocations of the client process for each message: the difference between two runs, as valgrind counts them.
@@ -123,15 +111,13 @@ pub(super) fn allocations(bench: &mut Bench) -> Rows {
     };
     let (few, most) = (RECORDS_COUNTED / 2, RECORDS_COUNTED);
     let each = (count(most)? - count(few)?) / (most - few) as f64;
-    Ok(vec![Row {
-        bench: "allocations",
-        case: "allocations of the client, no-op Rust handler, real Kafka".to_owned(),
-        value: each,
-        unit: "per message".to_owned(),
-        peer: None,
-        bar: Bar::AtMost(1.0),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "allocations",
+        "allocations of the client, no-op Rust handler, real Kafka",
+        each,
+        "per message",
+        Bar::AtMost(1.0),
+    )])
 }
 
 /// Many tasks that each await their send before the next.
@@ -144,15 +130,13 @@ pub(super) fn sends(bench: &mut Bench) -> Rows {
         let line = program.run(&options)?;
         rates.push(number(&line, "records")? / number(&line, "seconds")?);
     }
-    Ok(vec![Row {
-        bench: "sends",
-        case: "awaited sends of 10,000 tasks, 100 B, real Kafka".to_owned(),
-        value: median(rates),
-        unit: "messages/s".to_owned(),
-        peer: None,
-        bar: Bar::AtLeast(300_000.0 / bench.factor),
-        objection: None,
-    }])
+    Ok(vec![Row::alone(
+        "sends",
+        "awaited sends of 10,000 tasks, 100 B, real Kafka",
+        median(rates),
+        "messages/s",
+        Bar::AtLeast(300_000.0 / bench.factor),
+    )])
 }
 
 /// A C# handler that deserializes JSON and returns, beside Confluent.Kafka with a keyed worker pool.
@@ -181,24 +165,18 @@ pub(super) fn csharp(bench: &mut Bench) -> Rows {
         || per_cpu_second(&ours.run(&options)?),
         || per_cpu_second(&theirs.run(&options)?),
     )?;
-    let row = |case: &str, value, unit: &str, peer, bar| Row {
-        bench: "csharp",
-        case: case.to_owned(),
-        value,
-        unit: unit.to_owned(),
-        peer,
-        bar,
-        objection: None,
-    };
-    let beside = Some(("Confluent.Kafka, keyed workers".to_owned(), peer));
+    let row = |case, value, unit, bar| Row::alone("csharp", case, value, unit, bar);
     let case = "C# handler that deserializes 100 B JSON, real Kafka";
-    let mut compared = row(case, value, "messages/CPU s", beside, Bar::Ratio(0.7));
-    compared.objection = bench.slow(peer, CONFLUENT);
+    let compared = Row {
+        peer: Some(("Confluent.Kafka, keyed workers".to_owned(), peer)),
+        objection: bench.slow(peer, CONFLUENT),
+        ..row(case, value, "messages/CPU s", Bar::Ratio(0.7))
+    };
     let (added, allocated) = layer(bench.rounds(), &ours, &program("json")?, &options)?;
     Ok(vec![
         compared,
-        row("added by the C# layer", added, "µs/message", None, Bar::AtMost(0.7 * bench.factor)),
-        row("allocated beside the payload", allocated, "B/message", None, Bar::AtMost(320.0)),
+        row("added by the C# layer", added, "µs/message", Bar::AtMost(0.7 * bench.factor)),
+        row("allocated beside the payload", allocated, "B/message", Bar::AtMost(320.0)),
     ])
 }
 

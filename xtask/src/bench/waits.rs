@@ -16,10 +16,6 @@ const HOT_RATE: u64 = 20;
 const HOT_SECONDS: u64 = 15;
 const IDLE: u64 = 2_000;
 
-fn row(bench: &'static str, case: &str, value: f64, unit: &str, bar: Bar) -> Row {
-    Row { bench, case: case.to_owned(), value, unit: unit.to_owned(), peer: None, bar, objection: None }
-}
-
 /// From `send` to the handler, one message at a time.
 pub(super) fn latency(bench: &mut Bench) -> Rows {
     let count = ("count", bench.count(IDLE).to_string());
@@ -33,7 +29,7 @@ pub(super) fn latency(bench: &mut Bench) -> Rows {
         on_kafka.push(number(&real.run(&options)?, "p50_us")?);
     }
     let row = |case, values, most: f64| {
-        row("latency", case, median(values), "µs", Bar::AtMost(most * bench.factor))
+        Row::alone("latency", case, median(values), "µs", Bar::AtMost(most * bench.factor))
     };
     Ok(vec![
         row("send to handler, idle, mock, p50", in_process, 300.0),
@@ -50,17 +46,17 @@ pub(super) fn hot(bench: &mut Bench) -> Rows {
         number(&program.run(&options)?, "p99_us")
     };
     let (beside, without) = balanced(bench.rounds(), || p99(HOT_RATE), || p99(0))?;
-    let case = "p99 wait of 1,000 short keys beside one of 100 ms".to_owned();
+    let case = "p99 wait of 1,000 short keys beside one of 100 ms";
     let peer = Some(("without it".to_owned(), without));
     let bar = Bar::RatioAtMost(2.0);
-    Ok(vec![Row { bench: "hot", case, value: beside, unit: "µs".to_owned(), peer, bar, objection: None }])
+    Ok(vec![Row { peer, ..Row::alone("hot", case, beside, "µs", bar) }])
 }
 
 /// One permit granted while ten thousand events wait.
 pub(super) fn grant(bench: &mut Bench) -> Rows {
     let line = Program::ours("grant", &[])?.run(&[])?;
     let case = "a grant with 10,000 waiting events, every lane in use";
-    Ok(vec![row("grant", case, number(&line, "grant_us")?, "µs", Bar::AtMost(5.0 * bench.factor))])
+    Ok(vec![Row::alone("grant", case, number(&line, "grant_us")?, "µs", Bar::AtMost(5.0 * bench.factor))])
 }
 
 /// Timers on the memory store: messages that replace theirs, and how late ten thousand of one second are.
@@ -78,10 +74,17 @@ pub(super) fn timers(bench: &mut Bench) -> Rows {
             times.push(number(&late.run(&options)?, "p99_ms")?);
         }
     }
-    let late = |case, times| row("timers", case, median(times), "ms", Bar::AtMost(50.0 * bench.factor));
+    let late =
+        |case, times| Row::alone("timers", case, median(times), "ms", Bar::AtMost(50.0 * bench.factor));
     let rate = Bar::AtLeast(80_000.0 / bench.factor);
     Ok(vec![
-        row("timers", "clear_and_schedule per message, memory store", median(rates), "messages/s", rate),
+        Row::alone(
+            "timers",
+            "clear_and_schedule per message, memory store",
+            median(rates),
+            "messages/s",
+            rate,
+        ),
         late("lateness of 10,000 timers of one second, p99", alone),
         late("the same beside 100,000 that are not due, p99", beside),
     ])

@@ -152,24 +152,20 @@ pub(super) fn consume(bench: &mut Bench) -> Rows {
         delete.run(&topic)?;
         rows.push(bench.rates("consume", case, work, bar, &peers, &lines)?);
     }
-    rows.push(Row {
-        bench: "consume",
-        case: "peak memory, 100 B, defaults".to_owned(),
-        value: peaks.into_iter().fold(0.0, f64::max),
-        unit: "MB".to_owned(),
-        peer: None,
-        bar: Bar::AtMost(48.0),
-        objection: None,
-    });
-    rows.push(Row {
-        bench: "consume",
-        case: "what it costs the broker, 100 B".to_owned(),
-        value: median(costs),
-        unit: "CPU s/million".to_owned(),
-        peer: None,
-        bar: Bar::AtMost(0.06 * bench.factor),
-        objection: None,
-    });
+    rows.push(Row::alone(
+        "consume",
+        "peak memory, 100 B, defaults",
+        peaks.into_iter().fold(0.0, f64::max),
+        "MB",
+        Bar::AtMost(48.0),
+    ));
+    rows.push(Row::alone(
+        "consume",
+        "what it costs the broker, 100 B",
+        median(costs),
+        "CPU s/million",
+        Bar::AtMost(0.06 * bench.factor),
+    ));
     Ok(rows)
 }
 
