@@ -8,10 +8,7 @@ use prosody_runtime::{Mode, Options};
 use prosody_state::{Fault, Statement};
 
 use crate::stage::Stage;
-
-fn set(name: &'static str, value: &'static str) -> impl FnOnce(&mut Options) {
-    move |options| options.set(name, value).unwrap()
-}
+use crate::world::set;
 
 fn no_fault(_: Statement) -> Fault {
     Fault::None
@@ -100,7 +97,7 @@ async fn two_that_wait_at_once_are_judged_one_after_the_other_also_when_the_stor
         "seen" | "remember" => Fault::ApplyThenDelay(Duration::from_millis(300)),
         _ => Fault::None,
     });
-    let client = stage.process().0.configure(set("IdempotenceCacheSize", "1")).build().unwrap();
+    let client = stage.process().0.configure(set(&[("IdempotenceCacheSize", "1")])).build().unwrap();
     for key in ["a", "b"] {
         for _ in 0..3 {
             stage.send_as(&client, key, "x", "w0.5").await;
@@ -153,7 +150,7 @@ async fn what_failed_for_a_time_or_went_to_the_failure_topic_runs_when_it_is_sen
             let stage = Stage::new(1);
             let builder = || {
                 let builder = if memory { stage.world.builder() } else { stage.process().0 };
-                let builder = builder.mode(mode).configure(set("IdempotenceCacheSize", "2"));
+                let builder = builder.mode(mode).configure(set(&[("IdempotenceCacheSize", "2")]));
                 if topic { builder.failure_topic("dead") } else { builder }
             };
             let mut client = builder().build().unwrap();
@@ -176,7 +173,7 @@ async fn what_failed_for_a_time_or_went_to_the_failure_topic_runs_when_it_is_sen
 #[tokio::test(start_paused = true)]
 async fn what_is_set_aside_is_remembered_when_it_has_run_and_not_before() {
     let stage = Stage::new(1);
-    let client = stage.process().0.configure(set("IdempotenceCacheSize", "1")).build().unwrap();
+    let client = stage.process().0.configure(set(&[("IdempotenceCacheSize", "1")])).build().unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     stage.send_as(&client, "a", "x", "x|x|").await;
     stage.send_as(&client, "a", "x", "x|x|").await;

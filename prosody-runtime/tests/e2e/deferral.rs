@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use prosody_runtime::{Mode, Options};
+use prosody_runtime::Mode;
 use prosody_state::Fault;
 
 use crate::stage::{Seen, Stage};
-use crate::world::Said;
+use crate::world::{Said, set};
 
 /// The messages of a key whose handler returned ok, in order, with their second.
 fn done(stage: &Stage, key: &str) -> Vec<(String, i64)> {
@@ -23,10 +23,6 @@ fn texts(stage: &Stage, key: &str) -> Vec<String> {
 }
 
 /// An option by name.
-fn set(name: &'static str, value: &'static str) -> impl FnOnce(&mut Options) {
-    move |options| options.set(name, value).unwrap()
-}
-
 /// How often handlers of a key were called.
 fn calls(stage: &Stage, key: &str) -> usize {
     stage.entries().iter().filter(|entry| entry.key == key).count()
@@ -69,7 +65,7 @@ async fn a_deferred_key_keeps_its_order_and_everything_else_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_with_keys_that_always_fail_does_not_stall() {
     let stage = Stage::new(1);
-    let client = stage.process().0.configure(set("MaxUncommitted", "8")).build().unwrap();
+    let client = stage.process().0.configure(set(&[("MaxUncommitted", "8")])).build().unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     for n in 0..60 {
         stage.send(&client, &format!("bad{n}"), &"x|".repeat(500)).await;
@@ -119,8 +115,8 @@ async fn the_next_owner_goes_on_where_the_last_one_stopped() {
 #[tokio::test(start_paused = true)]
 async fn when_nearly_everything_fails_keys_block_until_the_window_is_empty() {
     let stage = Stage::new(1);
-    let builder = stage.process().0.configure(set("DeferFailureWindow", "1m"));
-    let client = builder.configure(set("RetryBase", "20s")).build().unwrap();
+    let builder = stage.process().0.configure(set(&[("DeferFailureWindow", "1m")]));
+    let client = builder.configure(set(&[("RetryBase", "20s")])).build().unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     for n in 0..30 {
         stage.send(&client, &format!("k{n}"), "x|x|x|x|").await;
@@ -139,8 +135,8 @@ async fn when_nearly_everything_fails_keys_block_until_the_window_is_empty() {
 async fn a_deferred_record_that_kafka_lost_is_passed_over_with_a_warning() {
     let (said, _guard) = Said::listen();
     let stage = Stage::new(1);
-    let builder = stage.process().0.configure(set("LoaderCacheSize", "0"));
-    let client = builder.configure(set("DeferBase", "10s")).build().unwrap();
+    let builder = stage.process().0.configure(set(&[("LoaderCacheSize", "0")]));
+    let client = builder.configure(set(&[("DeferBase", "10s")])).build().unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     stage.send(&client, "b", "").await;
     stage.send(&client, "a", "x|").await;
@@ -165,9 +161,12 @@ async fn a_deferred_record_that_kafka_lost_is_passed_over_with_a_warning() {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_away_loses_no_deferred_record() {
     let stage = Stage::new(1);
-    let builder = stage.process().0.configure(set("LoaderCacheSize", "0"));
-    let client =
-        builder.configure(set("LoaderSeekTimeout", "2s")).configure(set("DeferBase", "10s")).build().unwrap();
+    let builder = stage.process().0.configure(set(&[("LoaderCacheSize", "0")]));
+    let client = builder
+        .configure(set(&[("LoaderSeekTimeout", "2s")]))
+        .configure(set(&[("DeferBase", "10s")]))
+        .build()
+        .unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     stage.send(&client, "a", "x|").await;
     stage.world.until("it is set aside", || stage.world.committed(0) == Some(1)).await;
@@ -214,7 +213,7 @@ async fn failing_timers_are_set_aside_under_their_time_and_hold_back_later_ones_
 async fn after_its_last_retry_a_deferred_event_goes_to_the_failure_topic_or_is_passed_over() {
     for topic in [true, false] {
         let stage = Stage::new(1);
-        let mut builder = stage.process().0.configure(set("DeferMaxRetries", "2"));
+        let mut builder = stage.process().0.configure(set(&[("DeferMaxRetries", "2")]));
         if topic {
             builder = builder.failure_topic("dead");
         }
@@ -240,10 +239,10 @@ async fn after_its_last_retry_a_deferred_event_goes_to_the_failure_topic_or_is_p
 
 #[tokio::test(start_paused = true)]
 async fn every_mode_works_off_what_is_set_aside_and_without_deferral_nothing_new_is() {
-    let off = |stage: &Stage| stage.process().0.configure(set("DeferEnabled", "false"));
+    let off = |stage: &Stage| stage.process().0.configure(set(&[("DeferEnabled", "false")]));
     for (mode, switch) in [(Mode::Pipeline, true), (Mode::LowLatency, false), (Mode::BestEffort, false)] {
         let stage = Stage::new(1);
-        let first = stage.process().0.configure(set("DeferBase", "20s")).build().unwrap();
+        let first = stage.process().0.configure(set(&[("DeferBase", "20s")])).build().unwrap();
         first.subscribe(stage.handler()).await.unwrap();
         stage.send(&first, "a", "x|").await;
         stage.send(&first, "a", "w0").await;
@@ -268,7 +267,7 @@ async fn every_mode_works_off_what_is_set_aside_and_without_deferral_nothing_new
 #[tokio::test(start_paused = true)]
 async fn deferral_without_a_store_is_refused_when_asked_for_and_off_otherwise() {
     let stage = Stage::new(1);
-    let asked = stage.world.builder().configure(set("DeferEnabled", "true")).build().unwrap();
+    let asked = stage.world.builder().configure(set(&[("DeferEnabled", "true")])).build().unwrap();
     let why = asked.subscribe(stage.handler()).await.expect_err("no store").to_string();
     assert!(why.contains("DeferEnabled") && why.contains("PROSODY_CASSANDRA_NODES"), "{why}");
     let client = stage.world.builder().build().unwrap();
@@ -284,7 +283,7 @@ async fn deferral_without_a_store_is_refused_when_asked_for_and_off_otherwise() 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_takes_all_the_time_is_held_back() {
     let stage = Stage::new(1);
-    let builder = stage.process().0.configure(set("MonopolizationWindow", "10s"));
+    let builder = stage.process().0.configure(set(&[("MonopolizationWindow", "10s")]));
     let client = builder.build().unwrap();
     client.subscribe(stage.handler()).await.unwrap();
     for n in 0..12 {
@@ -307,7 +306,7 @@ async fn a_drained_message_costs_one_batch_and_no_read() {
     for (count, reads) in [(100, 0), (300, 2)] {
         let mut stage = Stage::new(1);
         let statements = stage.watch_store(|_| Fault::None);
-        let client = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+        let client = stage.process().0.configure(set(&[("DeferBase", "60s")])).build().unwrap();
         client.subscribe(stage.handler()).await.unwrap();
         stage.send(&client, "a", "x|").await;
         for _ in 1..count {
@@ -326,7 +325,7 @@ async fn a_drained_message_costs_one_batch_and_no_read() {
 #[tokio::test(start_paused = true)]
 async fn the_next_owner_reads_the_record_and_the_queue_once_each() {
     let mut stage = Stage::new(1);
-    let first = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+    let first = stage.process().0.configure(set(&[("DeferBase", "60s")])).build().unwrap();
     first.subscribe(stage.handler()).await.unwrap();
     for text in ["x|", "w0", "w0", "w0"] {
         stage.send(&first, "a", text).await;

@@ -1,10 +1,8 @@
 //! What ends deferral, and what bounds it.
 
-use prosody_runtime::Options;
-
 use crate::stage::{Seen, Stage};
 use crate::timers_store::late_batch;
-use crate::world::Said;
+use crate::world::{Said, set};
 
 /// The messages for which the handler was called, in order.
 fn called(stage: &Stage) -> Vec<String> {
@@ -67,14 +65,8 @@ async fn a_key_has_a_hundred_thousand_messages_set_aside_at_most_and_the_next_on
 #[tokio::test(start_paused = true)]
 async fn keys_that_take_all_the_time_do_not_shut_the_gate() {
     let stage = Stage::new(1);
-    let options = |options: &mut Options| {
-        for (name, value) in
-            [("MonopolizationWindow", "10s"), ("DeferFailureThreshold", "0.3"), ("DeferBase", "60s")]
-        {
-            options.set(name, value).unwrap();
-        }
-    };
-    let client = stage.process().0.configure(options).build().unwrap();
+    let options = [("MonopolizationWindow", "10s"), ("DeferFailureThreshold", "0.3"), ("DeferBase", "60s")];
+    let client = stage.process().0.configure(set(&options)).build().unwrap();
     for key in 0..25 {
         stage.send(&client, &format!("k{key}"), "w9.5").await;
         stage.send(&client, &format!("k{key}"), "w0").await;

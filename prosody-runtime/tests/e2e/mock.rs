@@ -12,7 +12,7 @@ use prosody_testkit::broker::Limits;
 use tokio::sync::mpsc;
 
 use crate::stage::Stage;
-use crate::world::{Diary, Said, World, quick};
+use crate::world::{Diary, Said, World, quick, set};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -99,11 +99,11 @@ async fn retries_and_remembered_ids_go_by_the_virtual_clock() {
     let start = time.now();
     let client =
         Client::builder().bootstrap_servers(["mock://virtual-retries"]).group_id("g").source_system("s");
-    let client = client.subscribed_topics(["t"]).configure(|options: &mut Options| {
-        for (name, value) in [("PollInterval", "10s"), ("DeferBase", "5m"), ("IdempotenceTtl", "30m")] {
-            options.set(name, value).unwrap();
-        }
-    });
+    let client = client.subscribed_topics(["t"]).configure(set(&[
+        ("PollInterval", "10s"),
+        ("DeferBase", "5m"),
+        ("IdempotenceTtl", "30m"),
+    ]));
     let client = client.build().unwrap();
     let (handler, mut told) = tells(Some(&time));
     client.subscribe(handler).await.unwrap();
@@ -250,11 +250,8 @@ async fn a_full_log_keeps_what_is_set_aside() {
     let build = || {
         let client =
             Client::builder().bootstrap_servers(["mock://full-log"]).group_id("g").source_system("s");
-        let client = client.subscribed_topics(["t"]).configure(|options: &mut Options| {
-            for (name, value) in [("DeferBase", "5m"), ("Compression", "none")] {
-                options.set(name, value).unwrap();
-            }
-        });
+        let client =
+            client.subscribed_topics(["t"]).configure(set(&[("DeferBase", "5m"), ("Compression", "none")]));
         client.build().unwrap()
     };
     let mut options = Options::default();

@@ -3,23 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use prosody_runtime::{Client, ErrorKind, HandlerError, Options, Value};
+use prosody_runtime::{Client, ErrorKind, HandlerError, Value};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::ApiKey;
 use prosody_testkit::broker::batch::NewBatch;
 use prosody_testkit::broker::group::MemberView;
 
 use crate::failures::failing;
-use crate::world::{Diary, Script, World, quick, send_numbered};
-
-/// Sets options from text.
-fn set<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl FnOnce(&mut Options) + 'a {
-    move |options| {
-        for (name, text) in pairs {
-            options.set(name, text).unwrap();
-        }
-    }
-}
+use crate::world::{Diary, Script, World, quick, send_numbered, set};
 
 /// A client that has handled a message, so everything it does by itself has begun.
 async fn at_work(world: &World, pairs: &[(&str, &str)]) -> Client {

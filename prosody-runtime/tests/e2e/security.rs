@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prosody_runtime::{Client, ErrorKind, FixedToken, Options, Token};
+use prosody_runtime::{Client, ErrorKind, FixedToken, Token};
 use prosody_testkit::{ClusterConfig, ServerSasl, ServerTls};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::world::{Diary, Said, World, quick, send_numbered};
+use crate::world::{Diary, Said, World, quick, send_numbered, set};
 
 /// A broker with a certificate of its own for `b1`, and the file that makes it trusted.
 fn secure() -> (World, PathBuf) {
@@ -24,12 +24,6 @@ fn secure() -> (World, PathBuf) {
     let file = std::env::temp_dir().join(name);
     std::fs::write(&file, pem).unwrap();
     (World::with(config, &[("t", 2)]), file)
-}
-
-fn set(options: &mut Options, pairs: &[(&str, &str)]) {
-    for (name, text) in pairs {
-        options.set(name, text).unwrap();
-    }
 }
 
 #[test]
@@ -50,7 +44,7 @@ fn what_travels_in_the_clear_is_warned_of_when_the_client_is_built() {
     for (settings, warnings) in cases {
         let (said, _listening) = Said::listen();
         let builder = Client::builder().bootstrap_servers(["b:1"]).source_system("tests");
-        builder.configure(|options| set(options, settings)).build().unwrap();
+        builder.configure(set(settings)).build().unwrap();
         let said = said.text();
         assert_eq!(said.lines().count(), warnings.len(), "{said}");
         assert!(warnings.iter().all(|warning| said.contains(warning)) && !said.contains("sesame"), "{said}");
@@ -68,7 +62,7 @@ async fn events_are_handled_over_sasl_ssl() {
             ("SaslPassword", "sesame"),
             ("SslCaLocation", ca.to_str().unwrap()),
         ];
-        let client = world.builder().configure(|options| set(options, &settings)).build().unwrap();
+        let client = world.builder().configure(set(&settings)).build().unwrap();
         let diary = Diary::default();
         client.subscribe(quick(&diary)).await.unwrap();
         send_numbered(&client, 20, 5).await;
@@ -94,7 +88,7 @@ async fn a_refused_password_or_certificate_fails_subscribe_at_once() {
         (("SaslPassword", "sesamy"), ErrorKind::Broker, "user `alice` by SCRAM-SHA-512"),
         (("SslCaLocation", ""), ErrorKind::Other, "no trusted authority signed the peer's certificate"),
     ] {
-        let builder = world.builder().configure(|options| set(options, &[&right[..], &[wrong]].concat()));
+        let builder = world.builder().configure(set(&[&right[..], &[wrong]].concat()));
         let client = builder.build().unwrap();
         let start = world.clock.now();
         let refused = client.subscribe(quick(&Diary::default())).await.unwrap_err();
@@ -131,11 +125,11 @@ async fn events_are_handled_with_tokens_of_the_application_and_of_an_endpoint() 
         }
     });
     for by_code in [true, false] {
-        let mut builder = world.builder().configure(|options| set(options, &shared));
+        let mut builder = world.builder().configure(set(&shared));
         builder = if by_code {
             builder.token_provider(Arc::new(FixedToken(Token::new("a-token"))))
         } else {
-            builder.configure(|options| set(options, &endpoint))
+            builder.configure(set(&endpoint))
         };
         let client = builder.build().unwrap();
         let diary = Diary::default();

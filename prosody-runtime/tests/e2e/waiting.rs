@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use prosody_runtime::Options;
-
 use crate::stage::{Seen, Stage};
-
-fn set(name: &'static str, value: &'static str) -> impl FnOnce(&mut Options) {
-    move |options| options.set(name, value).unwrap()
-}
+use crate::world::set;
 
 /// The messages of a key whose handler returned ok, in order.
 fn texts(stage: &Stage, key: &str) -> Vec<String> {
@@ -23,7 +18,7 @@ fn texts(stage: &Stage, key: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn deferred_keys_and_the_oldest_are_counted_while_there_are_any() {
     let stage = Stage::new(1);
-    let client = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+    let client = stage.process().0.configure(set(&[("DeferBase", "60s")])).build().unwrap();
     let seen = |client: &prosody_runtime::Client| {
         let status = client.partitions().remove(0);
         (status.deferred_keys, status.oldest_deferred.map(|age| age.as_secs()))
@@ -50,7 +45,7 @@ async fn deferred_keys_and_the_oldest_are_counted_while_there_are_any() {
     assert!((38.0..41.0).contains(&line("deferred_oldest_seconds")), "{text}");
     // An owner that comes later meets a key when its next event or retry comes.
     client.unsubscribe().await.unwrap();
-    let next = stage.process().0.configure(set("DeferBase", "60s")).build().unwrap();
+    let next = stage.process().0.configure(set(&[("DeferBase", "60s")])).build().unwrap();
     next.subscribe(stage.handler()).await.unwrap();
     stage.send(&next, "a", "w0").await;
     stage.world.until("it is met", || seen(&next).0 == 1).await;

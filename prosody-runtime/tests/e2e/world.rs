@@ -6,9 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prosody_base::{Clock, Doors};
-use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message};
+use prosody_runtime::{Client, ClientBuilder, Context, Handler, HandlerError, Message, Options};
 use prosody_testkit::broker::{Cluster, ClusterConfig};
 use prosody_wire::PipeConnector;
+
+/// Sets options from text.
+pub fn set<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl FnOnce(&mut Options) + 'a {
+    move |options| {
+        for (name, text) in pairs {
+            options.set(name, text).unwrap();
+        }
+    }
+}
 
 pub struct World {
     pub cluster: Cluster,
