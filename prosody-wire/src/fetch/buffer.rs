@@ -71,8 +71,8 @@ pub(crate) struct Part {
     pub(crate) retry_at: Option<Instant>,
     pub(crate) failures: u32,
     pub(crate) high_watermark: Option<Offset>,
-    /// Its next records are at the broker, as the last answer said.
-    pub(crate) behind: bool,
+    /// Where what can be read ends, as the last answer said: what an open transaction keeps back is not there yet.
+    pub(crate) readable_end: Offset,
     /// Grows when a batch does not fit.
     pub(crate) max_bytes: usize,
     pub(crate) opened: Option<Instant>,
@@ -82,6 +82,11 @@ impl Part {
     /// What it holds at its expected size.
     pub(crate) fn bytes(&self) -> usize {
         self.held.load(Ordering::Relaxed).saturating_add(expanded(self.queued, self.percent))
+    }
+
+    /// Its next records are at the broker.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.cursor.position().is_some_and(|position| position < self.readable_end)
     }
 
     /// Hands something to the reader.
@@ -187,7 +192,7 @@ impl Shared {
                 retry_at: None,
                 failures: 0,
                 high_watermark: None,
-                behind: false,
+                readable_end: 0,
                 max_bytes: self.config.max_partition_bytes,
                 opened: None,
             };

@@ -204,9 +204,7 @@ impl Part {
             return;
         }
         self.high_watermark = Some(data.high_watermark);
-        // What an open transaction keeps back is not there yet.
-        let end = if data.last_stable < 0 { data.high_watermark } else { data.last_stable };
-        self.behind = from < end;
+        self.readable_end = if data.last_stable < 0 { data.high_watermark } else { data.last_stable };
         if let Some((epoch, end)) = data.diverging {
             if let Some(moved) = self.cursor.truncated(from, epoch, end) {
                 self.push(Queued::Moved(moved));
@@ -228,7 +226,6 @@ impl Part {
             let mut records = data.records;
             records.truncate(walk.complete);
             self.push(Queued::Records(Fetched { from, records, aborted: data.aborted }));
-            self.behind = self.cursor.position().is_some_and(|position| position < end);
         }
     }
 

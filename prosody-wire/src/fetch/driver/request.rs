@@ -46,13 +46,14 @@ pub(super) fn choose(
 ) -> Choice {
     let (mut percent, mut room, mut leader_alone, mut due) = (100, 0usize, false, 0usize);
     let mut asked: Vec<(Asked, Params)> = Vec::new();
-    let (before, behind) =
+    let (before, after) =
         (state.parts.range(..=turn), state.parts.range(turn..).filter(|(id, _)| **id != turn));
-    for (id, part) in behind.chain(before) {
+    for (id, part) in after.chain(before) {
+        let is_behind = part.is_behind();
         let taken = match kind {
             Kind::Poll => false,
             Kind::Look => part.looked,
-            Kind::Next => part.looked || !part.behind,
+            Kind::Next => part.looked || !is_behind,
         };
         let waits = part.retry_at.is_some_and(|at| at > now);
         if part.source(now) != Some(broker) || waits || taken || part.full || part.asked {
@@ -62,10 +63,10 @@ pub(super) fn choose(
         let free = share.saturating_sub(part.bytes());
         // Half of its share at a time, where that is more; of a distant broker, all that is free of it.
         let bytes = if cap.is_some() { free } else { share / 2 };
-        if part.behind && cap.is_some_and(|cap| due > 0 && due.saturating_add(bytes) > cap) {
+        if is_behind && cap.is_some_and(|cap| due > 0 && due.saturating_add(bytes) > cap) {
             continue;
         }
-        due += if part.behind { bytes } else { 0 };
+        due += if is_behind { bytes } else { 0 };
         percent = percent.max(part.percent);
         leader_alone |= part.is_leader_alone(now);
         room = room.saturating_add(free);
