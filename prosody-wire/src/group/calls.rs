@@ -25,12 +25,16 @@ pub(crate) enum Call {
     Join {
         member_id: String,
         metadata: Bytes,
+        /// How long to wait before it is asked again over another connection.
+        patience: Duration,
     },
     Sync {
         member_id: String,
         generation: i32,
         protocol: Assignor,
         assignments: Vec<(String, Bytes)>,
+        /// The same, for who waits for the leader.
+        patience: Duration,
     },
     Heartbeat {
         member_id: String,

@@ -16,9 +16,6 @@ use crate::proto::messages::{self as m, GroupId};
 use crate::proto::{ApiKey, ErrorCode, StrBytes, text, topic_name, topic_of};
 use crate::types::TopicPartition;
 
-/// Added to the rebalance timeout for the answer of a JoinGroup or SyncGroup to arrive.
-const REBALANCE_SLACK: Duration = Duration::from_secs(5);
-
 /// Sends one call on `connection` and waits for what it means.
 pub(crate) async fn send(
     connection: &Connection,
@@ -28,15 +25,14 @@ pub(crate) async fn send(
 ) -> Result<Answer, Error> {
     // A heartbeat that is not answered must leave time for another before the session ends.
     let soon = request_timeout.min(config.session_timeout / 3);
-    let rebalance = config.rebalance_timeout + REBALANCE_SLACK;
     match call {
-        Call::Join { member_id, metadata } => {
-            classic::codec::join(connection, config, &member_id, &metadata, rebalance).await
+        Call::Join { member_id, metadata, patience } => {
+            classic::codec::join(connection, config, &member_id, &metadata, patience).await
         }
-        Call::Sync { member_id, generation, protocol, assignments } => {
+        Call::Sync { member_id, generation, protocol, assignments, patience } => {
             // The leader waits for nobody, and all others wait for it.
             let own = request_timeout.min(config.session_timeout);
-            let within = if assignments.is_empty() { rebalance } else { own };
+            let within = if assignments.is_empty() { patience } else { own };
             let share = (protocol, assignments);
             classic::codec::sync(connection, config, member_id, generation, share, within).await
         }

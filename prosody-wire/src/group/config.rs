@@ -91,6 +91,11 @@ impl GroupConfig {
         self.assignors.iter().any(|assignor| assignor.is_eager())
     }
 
+    /// Longest wait for the answer of a JoinGroup or SyncGroup: a rebalance, and the time for its answer to arrive.
+    pub(crate) fn rebalance_wait(&self) -> Duration {
+        self.rebalance_timeout + Duration::from_secs(5)
+    }
+
     /// How long a revocation may take: the rebalance timeout, less the time until we notice a rebalance and join it.
     pub(crate) fn drain_time(&self) -> Duration {
         let margin = self.heartbeat_interval + Duration::from_secs(2);

@@ -222,6 +222,31 @@ fn a_rebalance_moves_no_position_back() {
     });
 }
 
+/// A new member waited for the whole rebalance timeout when the answer to its JoinGroup was lost. Here it asks again over
+/// another connection meanwhile, and the coordinator takes that for the same member: nobody is lost, the rebalance goes on.
+#[test]
+fn asking_to_join_again_disturbs_no_rebalance() {
+    play("asked-again", 1, CLASSIC, |stage| async move {
+        stage.create(4, &[]).await;
+        let eager = || GroupConfig {
+            assignors: vec![Assignor::Range],
+            session_timeout: SESSION,
+            heartbeat_interval: seconds(1),
+            ..stage.group()
+        };
+        let slow = stage.join_with(eager(), seconds(15));
+        settled(PATIENCE, &[&slow], 4).await;
+        let new = stage.join_with(eager(), Duration::ZERO);
+        let took = settled(PATIENCE, &[&slow, &new], 4).await;
+        // It asks after 2, 6 and 14 seconds, each time over another connection.
+        let connects: u64 = new.client.brokers().iter().map(|broker| broker.connects).sum();
+        assert!(connects >= 5 && took < seconds(25), "{connects} connections, {took:?}");
+        assert!(slow.heard.lock().unwrap().lost.is_empty());
+        let group = stage.client.admin().describe_group(&stage.topic, stage.deadline()).await.unwrap();
+        assert_eq!((group.state.as_str(), group.members.len()), ("Stable", 2), "{group:?}");
+    });
+}
+
 /// While a group moved from one way of dividing to another, an error hid which. Here both sides are named to whoever offers
 /// one alone, and one that offers both is a member.
 #[test]

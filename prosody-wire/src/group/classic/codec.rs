@@ -74,9 +74,16 @@ pub(crate) async fn join(
     config: &GroupConfig,
     member_id: &str,
     metadata: &Bytes,
-    timeout: Duration,
+    patience: Duration,
 ) -> Result<Answer, Error> {
     let version = connection.require(ApiKey::JoinGroup)?;
+    let timeout = match member_id {
+        // Asked again, each makes a new member, and the one that nobody heard of is waited for.
+        "" if version < 4 || config.instance_id.is_some() => config.rebalance_wait(),
+        // An id is given out at once (KIP-394). One that was lost is in the way of a rebalance for a session.
+        "" => config.session_timeout.min(config.rebalance_wait()),
+        _ => patience,
+    };
     let protocols = config.assignors.iter().map(|assignor| {
         m::join_group_request::JoinGroupRequestProtocol::default()
             .with_name(StrBytes::from_static_str(assignor.name()))

@@ -116,8 +116,10 @@ impl Machine {
         if let Phase::Syncing(shares) = &mut self.phase
             && let Some((protocol, assignments)) = shares.take()
         {
-            let (member_id, generation) = (self.member_id.clone(), self.generation);
-            self.send(now, Asked::Sync, Call::Sync { member_id, generation, protocol, assignments });
+            let (member_id, generation, patience) =
+                (self.member_id.clone(), self.generation, self.patience());
+            let call = Call::Sync { member_id, generation, protocol, assignments, patience };
+            self.send(now, Asked::Sync, call);
         }
         if self.may_heartbeat() && self.next_heartbeat <= now {
             self.next_heartbeat = now + self.core.config.heartbeat_interval.min(self.beat);
@@ -146,7 +148,18 @@ impl Machine {
         let rack = self.core.config.client_rack.clone();
         let metadata = Subscription { topics, owned, generation, rack }.encode();
         self.phase = Phase::Joining;
-        self.send(now, Asked::Join, Call::Join { member_id: self.member_id.clone(), metadata });
+        let (member_id, patience) = (self.member_id.clone(), self.patience());
+        self.send(now, Asked::Join, Call::Join { member_id, metadata, patience });
+    }
+
+    /// How long a JoinGroup or SyncGroup is waited for on one connection: its answer may be lost there, and who holds
+    /// nothing would not notice before a whole rebalance has passed. Asked again, the coordinator answers the new request
+    /// in place of the old one, at once when the rebalance is over. Each failure doubles the wait, so a long rebalance
+    /// costs a few connections and nothing else.
+    fn patience(&self) -> Duration {
+        let first = self.core.config.session_timeout / 3;
+        let wait = first.saturating_mul(1 << self.core.attempts.min(16));
+        wait.min(self.core.config.rebalance_wait())
     }
 
     fn send(&mut self, now: Instant, asked: Asked, call: Call) {

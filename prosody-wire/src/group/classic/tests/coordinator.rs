@@ -66,7 +66,7 @@ impl Coordinator {
     /// Carries out a request; answers, its own and others', are appended to `due`.
     pub(super) fn serve(&mut self, now: Instant, from: Waiting, call: &Call, due: &mut Due) {
         let answer = match call {
-            Call::Join { member_id, metadata } => self.join(now, from, member_id, metadata, due),
+            Call::Join { member_id, metadata, .. } => self.join(now, from, member_id, metadata, due),
             Call::Sync { member_id, generation, assignments, .. } => {
                 self.sync(now, from, member_id, *generation, assignments, due)
             }
