@@ -73,6 +73,27 @@ async fn the_first_assignment_takes_one_heartbeat() {
     assert_clean(&cluster);
 }
 
+/// A coordinator that assigns by racks (KIP-848) has to know where we run, from the heartbeat that joins and from the one that
+/// joins again.
+#[tokio::test(start_paused = true)]
+async fn the_coordinator_is_told_our_rack() {
+    let cluster = cluster(1, 2);
+    let rack = |name: Option<&str>| GroupConfig { client_rack: name.map(str::to_owned), ..config() };
+    let first = Member::join_with(&cluster, 2, rack(Some("b")), Duration::ZERO);
+    let second = Member::join_with(&cluster, 3, rack(None), Duration::ZERO);
+    settled(seconds(10), &[&first, &second], 2).await;
+    let racks = || {
+        let members = cluster.group(GROUP).unwrap().members.into_values();
+        members.map(|one| (one.client_id, one.rack)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let of = |client: &str| racks()[client].clone();
+    assert_eq!((of("client-2").as_deref(), of("client-3")), (Some("b"), None));
+    assert_eq!(cluster.evict(GROUP, "client-2"), 1);
+    until(seconds(10), "it is back", || cluster.group(GROUP).unwrap().members.len() == 2).await;
+    assert_eq!(of("client-2").as_deref(), Some("b"));
+    assert_clean(&cluster);
+}
+
 /// An assigned topic was never consumed: the coordinator named it by an id that the client's metadata did not know yet,
 /// and the client dropped it. Here the partition is held back, metadata is asked for, and then it is read.
 #[tokio::test(start_paused = true)]

@@ -108,6 +108,8 @@ pub struct MemberView {
     pub client_id: String,
     /// `group.instance.id` of a static member.
     pub instance: Option<String>,
+    /// Where it says it runs; classic members tell only each other.
+    pub rack: Option<String>,
     /// The generation, or the member's own epoch.
     pub epoch: i32,
     /// Tells a member of the new protocol from one that had its id and left; 0 for classic members, whose ids are given
@@ -321,9 +323,10 @@ impl Coordinator {
             Some(group) => {
                 let view = |(id, member): (&String, &modern::Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
+                    let rack = member.rack.clone();
                     let (epoch, since, rebalance_timeout) =
                         (member.epoch, member.since, member.rebalance_timeout);
-                    (id.clone(), MemberView { client_id, instance, epoch, since, rebalance_timeout })
+                    (id.clone(), MemberView { client_id, instance, rack, epoch, since, rebalance_timeout })
                 };
                 let members = group.members().iter().map(view).collect();
                 ("consumer", group.state(), group.epochs().0, members)
@@ -333,7 +336,8 @@ impl Coordinator {
                 let view = |(id, member): (&String, &Member)| {
                     let (client_id, instance) = (member.client_id.clone(), member.instance.clone());
                     let (epoch, since, rebalance_timeout) = (generation, 0, member.rebalance_timeout);
-                    (id.clone(), MemberView { client_id, instance, epoch, since, rebalance_timeout })
+                    let rack = None;
+                    (id.clone(), MemberView { client_id, instance, rack, epoch, since, rebalance_timeout })
                 };
                 let members = cell.machine.members().iter().map(view).collect();
                 ("classic", cell.machine.state().name(), generation, members)
