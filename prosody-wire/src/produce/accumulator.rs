@@ -11,6 +11,7 @@
 //! ```
 
 mod ends;
+mod free;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use prosody_base::{Instant, Rng};
 
 use super::completion::{Completion, SendError, Sending};
-use super::partitioner::{Partitioner, Sticky};
+use super::partitioner::Partitioner;
 use super::queue::{OpenBatch, PartitionQueue};
 use super::record::{OutgoingRecord, OwnedRecord, headers};
 use super::sequencer::{BatchId, Identity};
@@ -30,8 +31,9 @@ use crate::types::{BrokerId, Topic};
 pub(crate) enum TopicState {
     /// Metadata does not know it yet.
     Unknown { pending: VecDeque<OwnedRecord>, last_error: Option<Error> },
-    /// One queue for each partition: places in [`Accumulator::partitions`].
-    Known { queues: Vec<usize>, sticky: Sticky },
+    /// One queue for each partition: places in [`Accumulator::partitions`]. `sticky` is the one that records without a key
+    /// go to for now.
+    Known { queues: Vec<usize>, sticky: Option<i32> },
 }
 
 /// Everything between `send` and the wire.
@@ -119,15 +121,20 @@ impl Accumulator {
         match self.topics.get_mut(record.topic) {
             Some(TopicState::Known { queues, sticky }) => {
                 let count = i32::try_from(queues.len()).unwrap_or(i32::MAX);
-                let rng = &self.rng;
-                let partition = record
-                    .partition
-                    .or_else(|| self.partitioner.partition(record.key, count))
-                    .unwrap_or_else(|| sticky.partition(count, || rng.next_u64()));
+                let chosen = record.partition.or_else(|| self.partitioner.partition(record.key, count));
+                let partition = chosen.unwrap_or_else(|| {
+                    let sizes = (size, self.batch_size);
+                    let (partition, is_new) =
+                        free::partition(sticky, queues, &mut self.partitions, sizes, &self.rng);
+                    // The batch that is left behind may go.
+                    self.attention |= is_new;
+                    partition
+                });
                 let place =
                     usize::try_from(partition).ok().and_then(|partition| queues.get(partition)).copied();
+                let is_free = chosen.is_none();
                 match place {
-                    Some(place) => match self.append(place, record, timestamp, deadline, size) {
+                    Some(place) => match self.append(place, record, timestamp, deadline, (size, is_free)) {
                         Ok((completion, index)) => Sending::batch(completion, index, timestamp),
                         Err(error) => {
                             self.used -= size;
@@ -193,7 +200,8 @@ impl Accumulator {
         }
     }
 
-    /// Puts a record into the open batch of a partition.
+    /// Puts a record of at most so many bytes into the open batch of a partition, whose stay it uses up if the partition was
+    /// free to choose.
     #[inline]
     fn append(
         &mut self,
@@ -201,7 +209,7 @@ impl Accumulator {
         record: &OutgoingRecord<'_>,
         timestamp: i64,
         deadline: Option<Instant>,
-        size: usize,
+        (size, is_free): (usize, bool),
     ) -> Result<(Arc<Completion>, u32), SendError> {
         let Some(queue) = self.partitions.get_mut(place) else {
             return Err(no_partition(record.topic, -1, 0));
@@ -214,21 +222,20 @@ impl Accumulator {
             queue.open.push_back(OpenBatch::new(BatchId(self.next_batch), builder, completion));
             self.next_batch += 1;
             self.attention |= queue.sequencer.outstanding() == 0 || queue.open.len() > 1;
-            if queue.open.len() > 1
-                && let Some(TopicState::Known { sticky, .. }) = self.topics.get_mut(&queue.topic)
-            {
-                sticky.moved_on(queue.partition);
-            }
         }
         let Some(batch) = queue.open.back_mut() else {
             return Err(no_partition(record.topic, queue.partition, 0));
         };
+        let before = batch.builder.size();
         batch.builder.append(timestamp, record.key, record.value, headers(record.headers)).map_err(
             |why| {
                 let doing = format!("sending to {}-{}", queue.topic, queue.partition);
                 SendError::not_written(Error::new(doing, ErrorKind::Encode(why.to_string())))
             },
         )?;
+        if is_free {
+            queue.stay = queue.stay.saturating_sub(batch.builder.size() - before);
+        }
         let index = batch.indices;
         batch.indices += 1;
         batch.charge += size;
@@ -270,7 +277,7 @@ impl Accumulator {
             }
             self.partitions.push(queue);
         }
-        let known = TopicState::Known { queues: grown, sticky: Sticky::default() };
+        let known = TopicState::Known { queues: grown, sticky: None };
         self.topics.insert(Arc::clone(topic), known);
         self.unknown.remove(topic);
         for record in pending {

@@ -25,31 +25,29 @@ impl Partitioner {
     }
 }
 
-/// Records without a key stay on one partition while its batch fills, then move on (KIP-480): bigger batches, and the
-/// same spread in the long run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sticky(Option<i32>);
-
-impl Sticky {
-    /// The partition for the next record without a key. `draw` gives any number.
-    pub(crate) fn partition(&mut self, partitions: i32, draw: impl FnOnce() -> u64) -> i32 {
-        match self.0 {
-            Some(partition) if partition < partitions => partition,
-            _ => {
-                let count = u64::try_from(partitions.max(1)).unwrap_or(1);
-                let chosen = i32::try_from(draw() % count).unwrap_or(0);
-                self.0 = Some(chosen);
-                chosen
-            }
+/// Where the next records without a key go (KIP-794). They stay on one partition for as many bytes as a batch has, then
+/// move on: bigger batches, and in the long run every partition that keeps up has the same share. One that does not, because
+/// its broker is slow, has more batches waiting than the others and is chosen less often, so its queue stops growing.
+///
+/// `loads` are the batches of each partition that nobody has acknowledged, `None` where there is no leader; `draw` is any
+/// number. The weight of a partition is the distance of its load from the greatest, and one.
+pub(crate) fn lightest(loads: impl Iterator<Item = Option<usize>> + Clone, draw: u64) -> i32 {
+    let most = loads.clone().flatten().max();
+    let weight = |load: Option<usize>| match (most, load) {
+        (Some(most), Some(load)) => u64::try_from(most - load).map_or(u64::MAX, |less| less + 1),
+        (Some(_), None) => 0,
+        // Nobody leads anything: one is as good as the other.
+        (None, _) => 1,
+    };
+    let total: u64 = loads.clone().map(weight).sum();
+    let mut rest = draw % total.max(1);
+    for (partition, load) in (0..).zip(loads) {
+        match rest.checked_sub(weight(load)) {
+            Some(less) => rest = less,
+            None => return partition,
         }
     }
-
-    /// The batch of `partition` was closed: the next record may go elsewhere.
-    pub(crate) fn moved_on(&mut self, partition: i32) {
-        if self.0 == Some(partition) {
-            self.0 = None;
-        }
-    }
+    0
 }
 
 /// CRC-32 with the polynomial of zlib (reflected 0xEDB88320).
@@ -148,14 +146,41 @@ mod tests {
     }
 
     #[test]
-    fn records_without_a_key_stay_until_their_batch_closes() {
-        let mut sticky = Sticky::default();
-        assert_eq!(sticky.partition(4, || 6), 2);
-        assert_eq!(sticky.partition(4, || 7), 2);
-        sticky.moved_on(1);
-        assert_eq!(sticky.partition(4, || 7), 2, "another partition's batch does not matter");
-        sticky.moved_on(2);
-        assert_eq!(sticky.partition(4, || 7), 3);
-        assert_eq!(sticky.partition(2, || 7), 1, "a partition that went away is left");
+    fn loads_are_weighed_and_who_has_no_leader_is_left_out() {
+        let shares = |loads: &[Option<usize>], draws: u64| {
+            let mut shares = vec![0; loads.len()];
+            (0..draws).for_each(|draw| shares[lightest(loads.iter().copied(), draw) as usize] += 1);
+            shares
+        };
+        assert_eq!(shares(&[Some(0); 3], 30), [10, 10, 10], "nothing waits anywhere");
+        assert_eq!(shares(&[Some(7); 3], 30), [10, 10, 10], "all are equally slow");
+        assert_eq!(shares(&[Some(9), Some(0), Some(4)], 17), [1, 10, 6]);
+        assert_eq!(shares(&[None, Some(3), Some(3)], 30), [0, 15, 15]);
+        assert_eq!(shares(&[None; 3], 30), [10, 10, 10], "nobody leads anything");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        /// Any loads: one that has less waiting is chosen at least as often, each by as much as it has less, and nobody who
+        /// could be written to is left out for good.
+        #[test]
+        fn less_is_waiting_is_more_often_chosen(
+            loads in proptest::collection::vec(proptest::option::weighted(0.8, 0usize..40), 1..12),
+        ) {
+            let led: Vec<usize> = loads.iter().flatten().copied().collect();
+            let most = led.iter().max().copied().unwrap_or(0);
+            let round = if led.is_empty() { loads.len() } else { led.iter().map(|load| most - load + 1).sum() };
+            let mut chosen = vec![0; loads.len()];
+            for draw in 0..round as u64 {
+                chosen[lightest(loads.iter().copied(), draw) as usize] += 1;
+            }
+            for (load, times) in loads.iter().zip(&chosen) {
+                match load {
+                    Some(load) => proptest::prop_assert_eq!(load + times, most + 1),
+                    None => proptest::prop_assert_eq!(*times, usize::from(led.is_empty())),
+                }
+            }
+        }
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct OpenBatch {
     pub(crate) charge: usize,
     /// Records that were ever in it.
     pub(crate) indices: u32,
+    /// Records without a key go elsewhere now, so there is no reason to wait for more.
+    pub(crate) is_left: bool,
     /// Records given up before it was sent.
     removed: BTreeSet<u32>,
 }
@@ -72,7 +74,7 @@ pub(crate) struct OpenBatch {
 impl OpenBatch {
     pub(crate) fn new(id: BatchId, builder: BatchBuilder, completion: Arc<Completion>) -> OpenBatch {
         let (deadlines, removed) = (Deadlines::default(), BTreeSet::new());
-        OpenBatch { id, builder, completion, deadlines, charge: 0, indices: 0, removed }
+        OpenBatch { id, builder, completion, deadlines, charge: 0, indices: 0, is_left: false, removed }
     }
 
     /// Records that will be sent.
@@ -157,6 +159,8 @@ pub(crate) struct PartitionQueue {
     pub(crate) last_sent: Option<Instant>,
     /// Size of the last batch, the guess for the next.
     pub(crate) last_size: usize,
+    /// Bytes of records without a key that come here before another partition is chosen for them.
+    pub(crate) stay: usize,
 }
 
 impl PartitionQueue {
@@ -174,12 +178,18 @@ impl PartitionQueue {
             last_error: None,
             last_sent: None,
             last_size: 0,
+            stay: 0,
         }
     }
 
     /// Whether nothing waits and nothing is on the wire.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.sealed.is_empty()
+    }
+
+    /// Batches that nobody has acknowledged.
+    pub(crate) fn load(&self) -> usize {
+        self.open.len() + self.sealed.len()
     }
 
     /// Whether anything could be sent to `broker` now, were there a batch.
@@ -218,7 +228,7 @@ impl PartitionQueue {
         }
         loop {
             let full = self.open.len() > 1
-                || self.open.front().is_some_and(|batch| batch.builder.size() >= batch_size);
+                || self.open.front().is_some_and(|batch| batch.is_left || batch.builder.size() >= batch_size);
             let idle = self.sequencer.outstanding() == 0;
             if !(full || (idle && partial)) || !self.sequencer.can_take() {
                 return None;
