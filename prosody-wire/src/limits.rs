@@ -38,6 +38,14 @@ pub struct Limits {
     pub dial_stagger: Duration,
 }
 
+impl Limits {
+    /// Most connections of one client to one broker: one to produce, one to fetch, one for everything else, the membership
+    /// of a group included. Each further group that the same client is a member of at the same time has one more, because
+    /// a broker works on one request of a connection at a time; and the connection that the client began with stays until
+    /// the broker finds it idle, where its address is not the one that the broker names.
+    pub const CONNECTIONS_PER_BROKER: usize = 3;
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prosody_base::Instant;
 
 use super::Admin;
-use crate::cluster::{Attempt, Lane};
+use crate::cluster::Attempt;
 use crate::error::Error;
 use crate::proto::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use crate::proto::messages::{BrokerId as MessageBrokerId, ListOffsetsRequest};
@@ -66,7 +66,7 @@ impl Admin {
         }
         let mut offsets = BTreeMap::new();
         for (leader, partitions) in by_leader {
-            let connection = self.cluster.connection(leader, Lane::Coordination).await?;
+            let connection = self.cluster.short(leader).await?;
             let asked = ListOffsetsTopic::default().with_name(topic_name(topic)).with_partitions(partitions);
             let request =
                 ListOffsetsRequest::default().with_replica_id(MessageBrokerId(-1)).with_topics(vec![asked]);
