@@ -18,6 +18,7 @@ const USAGE: &str = "usage: prosody-broker [OPTION]...
   --port P          port of the first broker on 127.0.0.1; the others follow it. 0 (default) takes any free ones
   --control P       port of the control over HTTP on 127.0.0.1; 0 takes a free one. Without it there is none
   --brokers N       brokers of the cluster (default 1)
+  --racks A,B,...   rack of each broker, in their order; consumers then read from their own
   --topic NAME:N    creates a topic with N partitions; may be repeated
   --auto-create     creates topics with 4 partitions when a client asks for them
   --as-version V    serves only what Apache Kafka 2.1, 2.8, 3.9 or 4.2 serves
@@ -140,6 +141,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
             "--port" => parsed.port = number(&arg, &value()?)?,
             "--control" => parsed.control = Some(number(&arg, &value()?)?),
             "--brokers" => parsed.config.brokers = number(&arg, &value()?)?,
+            "--racks" => parsed.config.racks = value()?.split(',').map(str::to_owned).collect(),
             "--topic" => {
                 let (name, count) = pair(&arg, &value()?, "NAME:PARTITIONS")?;
                 parsed.topics.push((name, number(&arg, &count)?));
@@ -184,6 +186,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     }
     if !(1..=1_024).contains(&parsed.config.brokers) {
         return Err(format!("--brokers {}: 1 to 1024 are possible", parsed.config.brokers));
+    }
+    let (racks, brokers) = (parsed.config.racks.len(), parsed.config.brokers);
+    if racks > 0 && i32::try_from(racks) != Ok(brokers) {
+        return Err(format!("--racks names {racks} racks; --brokers are {brokers}"));
     }
     if parsed.sasl.as_ref().is_some_and(|sasl| sasl.mechanisms.is_empty()) {
         return Err("--iterations and --session-lifetime need --user, --oauth or --token".to_owned());

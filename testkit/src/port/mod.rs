@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `mod.rs` | who may ask, how much, and for how long? (the server) |
 //! | `routes.rs` | what does a request ask for? |
+//! | `batches.rs` | what can be put into a log? |
 //! | `rules.rs` | how are a match and an action written in JSON? |
 //! | `views.rs` | how are topics, groups and the journal written in JSON? |
 //!
 //! docs/broker.md is the manual; a test runs every line of it.
 
+mod batches;
 mod routes;
 mod rules;
 mod views;

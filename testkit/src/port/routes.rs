@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::rules::{self, Fields};
-use super::views;
+use super::{batches, views};
 use crate::Cluster;
 use crate::broker::{Rule, Told};
 
@@ -37,8 +37,8 @@ impl Answer {
 }
 
 /// A request that is refused: status and why.
-type Refused = (u16, String);
-type Answered = Result<Value, Refused>;
+pub(super) type Refused = (u16, String);
+pub(super) type Answered = Result<Value, Refused>;
 
 const HELP: &str = "\
 GET    /                                this text
@@ -50,6 +50,9 @@ DELETE /topics/T
 POST   /topics/T/recreate               empty, with a new id
 GET    /topics/T/P/records?from=0&limit=100
 POST   /topics/T/P/records              {\"key\", \"value\"}, or a list of them
+POST   /topics/T/P/batch                {\"producer\", \"epoch\": 0, \"sequence\": 0, \"transactional\": false, \"timestamp\", \"records\": [...]}
+POST   /topics/T/P/end_transaction      {\"producer\", \"epoch\": 0, \"commit\": true}
+POST   /topics/T/P/raw                  {\"base64\", \"last_offset\": OFFSET}: bytes that nobody checks, up to there
 POST   /topics/T/P/leader               {\"broker\": B}, -1 for none
 POST   /topics/T/P/elect_unclean        {\"broker\": B, \"from\": OFFSET}: it leads without what is from there on
 POST   /topics/T/P/metadata             {\"leader\", \"epoch\", \"error\"} that metadata tells from now on; {} for the truth
@@ -121,11 +124,11 @@ fn nowhere(method: &str, path: &str) -> Refused {
     (404, format!("there is no {method} {path}; GET / lists what there is"))
 }
 
-fn bad(why: impl Into<String>) -> Refused {
+pub(super) fn bad(why: impl Into<String>) -> Refused {
     (400, why.into())
 }
 
-fn missing(what: &str, name: &str) -> Refused {
+pub(super) fn missing(what: &str, name: &str) -> Refused {
     (404, format!("there is no {what} {}", name.chars().take(200).collect::<String>()))
 }
 
@@ -183,27 +186,10 @@ fn partition(
             let records = cluster.log(name, index).into_iter().filter(|record| record.offset >= from);
             Ok(json!(records.take(limit).map(|record| views::record(&record)).collect::<Vec<_>>()))
         }
-        ("POST", ["records"]) => {
-            let given = match body {
-                Value::Array(records) => records,
-                one => vec![one],
-            };
-            let mut pairs = Vec::new();
-            for one in given {
-                let mut fields = Fields::of(one).map_err(bad)?;
-                pairs.push((fields.text("key").map_err(bad)?, fields.text("value").map_err(bad)?));
-                fields.end("key and value").map_err(bad)?;
-            }
-            let records: Vec<_> = pairs
-                .iter()
-                .map(|(key, value)| (key.as_deref().map(str::as_bytes), value.as_deref().map(str::as_bytes)))
-                .collect();
-            if records.is_empty() {
-                return Err(bad("no record is given"));
-            }
-            let offset = cluster.append(name, index, &records).ok_or_else(|| missing("topic", name))?;
-            Ok(json!({ "offset": offset, "count": records.len() }))
-        }
+        ("POST", ["records"]) => batches::records(cluster, (name, index), body),
+        ("POST", ["batch"]) => batches::batch(cluster, (name, index), body),
+        ("POST", ["end_transaction"]) => batches::end_transaction(cluster, (name, index), body),
+        ("POST", ["raw"]) => batches::raw(cluster, (name, index), body),
         ("POST", ["leader"]) => {
             let broker = broker_in(cluster, body, true)?;
             cluster.move_leader(name, index, broker);

@@ -37,6 +37,13 @@ impl Fields {
         self.take(name).map(|value| number(name, &value)).transpose()
     }
 
+    pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, String> {
+        let flag = |value: Value| {
+            value.as_bool().ok_or_else(|| format!("`{name}` is true or false, not `{}`", short(&value)))
+        };
+        self.take(name).map(flag).transpose()
+    }
+
     /// Nothing may be left.
     pub(super) fn end(self, known: &str) -> Result<(), String> {
         match self.0.keys().next() {

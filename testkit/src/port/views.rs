@@ -12,9 +12,11 @@ use crate::broker::group::GroupView;
 
 pub(super) fn cluster(cluster: &Cluster) -> Value {
     let addresses = cluster.tcp_bootstrap();
+    let broker =
+        |id: i32| json!({ "id": id, "up": cluster.is_up(id), "rack": cluster.shared.config.rack(id) });
     json!({
         "bootstrap": addresses,
-        "brokers": cluster.brokers().into_iter().map(|id| json!({ "id": id, "up": cluster.is_up(id) })).collect::<Vec<_>>(),
+        "brokers": cluster.brokers().into_iter().map(broker).collect::<Vec<_>>(),
         "topics": cluster.topics().len(),
         "groups": cluster.groups().len(),
         "requests": cluster.request_count(),
@@ -71,7 +73,13 @@ pub(super) fn group(name: &str, group: &GroupView) -> Value {
         .members
         .iter()
         .map(|(id, member)| {
-            json!({ "id": id, "client": member.client_id, "instance": member.instance, "epoch": member.epoch })
+            json!({
+                "id": id,
+                "client": member.client_id,
+                "instance": member.instance,
+                "rack": member.rack,
+                "epoch": member.epoch,
+            })
         })
         .collect();
     let offsets: Vec<Value> = group

@@ -185,6 +185,13 @@ fn value() -> impl Strategy<Value = Value> {
         Just("topic"),
         Just("versions"),
         Just("absurd_length"),
+        Just("producer"),
+        Just("epoch"),
+        Just("sequence"),
+        Just("records"),
+        Just("commit"),
+        Just("base64"),
+        Just("last_offset"),
     ];
     leaf.prop_recursive(3, 12, 4, move |inner| {
         prop_oneof![
@@ -202,7 +209,7 @@ proptest! {
     fn no_request_panics_and_every_answer_is_json(
         method in "GET|POST|DELETE|PUT",
         parts in proptest::collection::vec(
-            "topics|t|0|records|leader|elect_unclean|metadata|compact|retention|recreate|groups|g|coordinator|evict|brokers|1|rules|journal|%|%41|-1|99999999999999999999|",
+            "topics|t|0|records|batch|end_transaction|raw|leader|elect_unclean|metadata|compact|retention|recreate|groups|g|coordinator|evict|brokers|1|rules|journal|%|%41|-1|99999999999999999999|",
             0..6,
         ),
         query in "(from|limit|hits|api)?=?-?[0-9A-Za-z%]{0,6}&?",
@@ -269,4 +276,40 @@ async fn a_hostile_client_of_the_port_is_refused_and_others_are_served() {
     }
     let said = raw(&port, b"GET /cluster HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("\"brokers\""), "{said}");
+}
+
+/// Aborted records, a producer's sequences and garbage could be put into a log from Rust alone.
+#[tokio::test(start_paused = true)]
+async fn batches_transactions_and_raw_bytes_come_over_http_too() {
+    let cluster = cluster(1);
+    cluster.create_topic("t", 1).unwrap();
+    let batch = |sequence: i32, transactional: bool| {
+        let records = json!([{"key": "a", "value": "1"}, {"value": "2"}]);
+        json!({"producer": 7, "sequence": sequence, "transactional": transactional, "records": records})
+    };
+    let put = async |body| ask(&cluster, "POST /topics/t/0/batch", body).await;
+    assert_eq!(put(batch(0, true)).await, (200, json!({"offset": 0, "count": 2})));
+    assert_eq!(put(batch(0, true)).await.1["offset"], 0, "a duplicate");
+    assert_eq!(put(batch(9, true)).await.0, 409, "a gap");
+    assert_eq!(cluster.log_end("t", 0).unwrap().stable, 0, "the transaction is open");
+    let end = async |body| ask(&cluster, "POST /topics/t/0/end_transaction", body).await;
+    assert_eq!(end(json!({"producer": 7})).await.0, 400, "one way or the other");
+    assert_eq!(end(json!({"producer": 7, "commit": false})).await, (200, json!({"committed": false})));
+    let ends = cluster.log_end("t", 0).unwrap();
+    assert_eq!((ends.stable, ends.end), (3, 3));
+    assert_eq!(put(batch(2, false)).await, (200, json!({"offset": 3, "count": 2})));
+    let raw = async |body| ask(&cluster, "POST /topics/t/0/raw", body).await;
+    assert_eq!(raw(json!({"base64": "aGk=", "last_offset": 9})).await, (200, json!({"end": 10})));
+    assert_eq!(cluster.batches("t", 0).last().unwrap(), "hi");
+    for (wrong, status) in [
+        (json!({"base64": "aGk=", "last_offset": 9}), 409),
+        (json!({"base64": "aGk=", "last_offset": i64::MAX}), 409),
+        (json!({"base64": "", "last_offset": 12}), 400),
+        (json!({"base64": "?", "last_offset": 12}), 400),
+        (json!({"base64": "aGk="}), 400),
+    ] {
+        assert_eq!(raw(wrong.clone()).await.0, status, "{wrong}");
+    }
+    assert_eq!(put(json!({"producer": 7, "records": []})).await.0, 400);
+    assert_eq!(put(json!({"producer": 7, "transactional": 1, "records": [{}]})).await.0, 400);
 }
