@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kafka_protocol::messages as m;
-use prosody_wire::group::{Assignor, CommitError, CommitOffset, GroupConfig};
-use prosody_wire::{Limits, NewTopic, Topic};
+use prosody_wire::group::{Assignor, CommitError, CommitOffset, GroupConfig, GroupProtocol};
+use prosody_wire::{GroupDescription, Limits, NewTopic, Topic};
 
 use crate::raw::{ask, text};
 use crate::stage::{BOTH, CLASSIC, CONSUMER, PATIENCE, Stage, play};
@@ -236,7 +236,12 @@ fn asking_to_join_again_disturbs_no_rebalance() {
         };
         let slow = stage.join_with(eager(), seconds(15));
         settled(PATIENCE, &[&slow], 4).await;
-        let new = stage.join_with(eager(), Duration::ZERO);
+        let wires = Wires::new();
+        let client = stage.client_over(&wires, Limits::default());
+        let new = Member::of(client, stage.doors.clone(), eager(), Duration::ZERO);
+        until(PATIENCE, "a rebalance", || !slow.heard.lock().unwrap().revoked.is_empty()).await;
+        // What was asked so far is never answered.
+        wires.swallow();
         let took = settled(PATIENCE, &[&slow, &new], 4).await;
         // It asks after 2, 6 and 14 seconds, each time over another connection.
         let connects: u64 = new.client.brokers().iter().map(|broker| broker.connects).sum();
@@ -244,6 +249,47 @@ fn asking_to_join_again_disturbs_no_rebalance() {
         assert!(slow.heard.lock().unwrap().lost.is_empty());
         let group = stage.client.admin().describe_group(&stage.topic, stage.deadline()).await.unwrap();
         assert_eq!((group.state.as_str(), group.members.len()), ("Stable", 2), "{group:?}");
+    });
+}
+
+/// Describing a group of the consumer protocol (ConsumerGroupDescribe) had been tried on no broker but our own.
+/// Here groups of both protocols are described alike while they have members, when they have none, and when there is none.
+#[test]
+fn a_group_is_described_in_both_protocols() {
+    play("described", 1, BOTH, |stage| async move {
+        stage.create(4, &[]).await;
+        let admin = stage.client.admin();
+        let named = GroupConfig { instance_id: Some("one".to_owned()), ..stage.group() };
+        let mut members = [stage.join_with(named, Duration::ZERO), stage.join()];
+        settled(PATIENCE, &[&members[0], &members[1]], 4).await;
+        let described = async |what: &str, is_so: fn(&GroupDescription) -> bool| {
+            let asking = async {
+                loop {
+                    let found = admin.describe_group(&stage.topic, stage.deadline()).await.unwrap();
+                    if is_so(&found) {
+                        return found;
+                    }
+                }
+            };
+            tokio::time::timeout(PATIENCE, asking).await.expect(what)
+        };
+        let found = described("a stable group", |found| found.state == "Stable").await;
+        let by = if stage.protocol == GroupProtocol::Consumer { "uniform" } else { "cooperative-sticky" };
+        assert_eq!(found.assignor, by, "{found:?}");
+        assert_eq!(found.members.len(), 2, "{found:?}");
+        for (member, instance) in members.iter().zip([Some("one"), None]) {
+            let described = found.members.iter().find(|one| one.instance_id.as_deref() == instance).unwrap();
+            let partitions: Vec<_> =
+                member.owned().into_iter().map(|partition| stage.tp(partition)).collect();
+            assert_eq!(described.partitions, partitions, "{found:?}");
+            assert!(!described.member_id.is_empty() && !described.client_id.is_empty(), "{described:?}");
+        }
+        let listed = admin.list_groups(stage.deadline()).await.unwrap();
+        assert!(listed.iter().any(|one| one.group_id == stage.topic), "{listed:?}");
+        members[1].leave(seconds(10)).await;
+        described("one member less", |found| found.members.len() == 1).await;
+        let none = admin.describe_group("nobody-made-this", stage.deadline()).await.unwrap();
+        assert_eq!((none.state.as_str(), none.members.len()), ("Dead", 0));
     });
 }
 
