@@ -169,7 +169,7 @@ fn wrong_arguments_are_named() {
     for (arguments, wanted) in [
         ("--as-version 1.0", "there are 2.1, 2.8, 3.9, 4.2"),
         ("--brokers 0", "1 to 1024 are possible"),
-        ("--brokers 3 --racks a,b", "names 2 racks; --brokers are 3"),
+        ("--check --brokers 3 --racks a,b", "names 2 racks; --brokers are 3"),
         ("--topic orders", "NAME:PARTITIONS wanted"),
         ("--user alice", "NAME:PASSWORD wanted"),
         ("--session-lifetime 5", "need --user, --oauth or --token"),
