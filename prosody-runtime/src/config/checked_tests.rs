@@ -235,6 +235,24 @@ fn without_a_bound_is_only_for_sends() {
 }
 
 #[test]
+fn none_is_no_value_where_that_is_the_default_and_a_secret_may_be_that_word() {
+    for spec in OPTIONS.iter().filter(|spec| spec.default.starts_with("none")) {
+        let mut options = Options::default();
+        options.set(spec.name, " None ").unwrap_or_else(|why| panic!("{why}"));
+        let word = match spec.name {
+            "SaslPassword" => options.sasl_password.take().is_some(),
+            "SaslOauthClientSecret" => options.sasl_oauth_client_secret.take().is_some(),
+            "SslKeyPassword" => options.ssl_key_password.take().is_some(),
+            "DeferMaxRetries" => options.defer_max_retries.take() == Some(u32::MAX),
+            "ProbePort" => options.probe_port.take() == Some(0),
+            _ => true,
+        };
+        assert!(word && options == Options::default(), "{}: {options:?}", spec.name);
+    }
+    assert_eq!(with(&[("GroupId", "none"), ("TelemetryTopic", "none")]).group_id.as_deref(), Some("none"));
+}
+
+#[test]
 fn security_options_that_do_not_fit_together_are_all_named() {
     let wrong = |pairs: &[(&str, &str)]| -> Vec<String> {
         let problems = problems(with(&[&[("BootstrapServers", "a:1")], pairs].concat()));

@@ -99,7 +99,7 @@ pub struct Options {
 
 impl Options {
     /// Sets one option from text, by its name (`MaxConcurrency`) or its variable (`PROSODY_MAX_CONCURRENCY`). Blank
-    /// text unsets it.
+    /// text unsets it, and so does `none` where that is the default (a secret may be that word).
     ///
     /// # Errors
     /// A [`Problem`] that names the option when it does not exist or the text does not fit it. Limits and
@@ -117,7 +117,7 @@ impl Options {
     }
 
     pub(crate) fn put(&mut self, spec: &'static OptionSpec, text: &str) -> Result<(), String> {
-        let text = text.trim();
+        let text = if spec.says_no_value(text) { "" } else { text.trim() };
         if let Support::OffOnly(off) = spec.support {
             self.unsupported.retain(|name| *name != spec.name);
             if !text.is_empty() && !off.iter().any(|value| value.eq_ignore_ascii_case(text)) {

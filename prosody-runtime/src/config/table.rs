@@ -80,6 +80,14 @@ impl OptionSpec {
         })
     }
 
+    /// Whether `text` asks for no value where none is the default. Limits have a value for it, and a secret may be the
+    /// word.
+    pub(crate) fn says_no_value(&self, text: &str) -> bool {
+        matches!(self.field, Field::Text(_) | Field::Mechanism(_) | Field::Missing)
+            && self.default.starts_with("none")
+            && text.trim().eq_ignore_ascii_case("none")
+    }
+
     pub(crate) fn problem(&self, why: impl Into<String>) -> Problem {
         Problem { option: self.name.to_owned(), variable: self.variable.to_owned(), why: why.into() }
     }

@@ -56,7 +56,10 @@ async fn get(at: SocketAddr, path: &str) -> String {
 fn a_client_without_partitions_is_not_ready_and_a_silent_loop_is_not_alive() {
     assert_eq!(answer("/readyz", &[]).status, 503, "nobody is subscribed yet");
     assert_eq!(answer("/readyz", &[view(0)]).status, 503);
-    assert_eq!(answer("/readyz", &[view(2), view(0)]).status, 503, "every client of the port");
+    assert_eq!(answer("/readyz", &[view(0), view(2)]).status, 200, "one of a group is enough");
+    let mut other = view(0);
+    other.reading.group = "h".to_owned();
+    assert_eq!(answer("/readyz", &[view(2), other]).status, 503, "every group of the port");
     let ready = answer("/readyz", &[view(2)]);
     assert_eq!((ready.status, ready.body.as_str()), (200, "client 1 of group g: 2 partitions assigned\n"));
     assert_eq!(answer("/livez", &[view(0)]).status, 200);
@@ -122,7 +125,12 @@ fn the_page_reads_what_the_status_says_and_asks_nobody_else() {
 async fn a_port_is_shared_by_clients_free_after_the_last_and_refused_when_it_is_somebody_elses() {
     let (at, doors) = start(1).await;
     let place = Place { address: Some(at.ip()), port: at.port() };
-    let two = join(&doors, place, 2, Arc::new(|| Some(view(0)))).await.unwrap();
+    let nothing = || {
+        let mut view = view(0);
+        view.reading.group = "h".to_owned();
+        Some(view)
+    };
+    let two = join(&doors, place, 2, Arc::new(nothing)).await.unwrap();
     assert_eq!(at, two);
     assert!(get(at, "/readyz").await.starts_with("HTTP/1.1 503"), "the second client has nothing");
     leave(at, 2).await;
