@@ -34,11 +34,11 @@ pub(crate) struct Members {
     members: Vec<Member>,
 }
 
-/// What the lines said so far, with the different records counted as they come.
+/// What the lines said so far, with the different records of each partition as they come.
 #[derive(Default)]
 struct Log {
     events: Vec<Handled>,
-    distinct: BTreeSet<(i32, i64)>,
+    distinct: BTreeMap<i32, BTreeSet<i64>>,
 }
 
 struct Member {
@@ -175,7 +175,13 @@ impl Members {
 
     /// How many different records were handled so far.
     pub(crate) fn handled(&self) -> usize {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).distinct.len()
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).distinct.values().map(BTreeSet::len).sum()
+    }
+
+    /// How many different records of a partition were handled so far.
+    pub(crate) fn handled_of(&self, partition: i32) -> usize {
+        let log = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        log.distinct.get(&partition).map_or(0, BTreeSet::len)
     }
 
     /// Everything handled, in the order of arrival.
@@ -260,7 +266,7 @@ fn note(member: usize, line: &Value, log: &Mutex<Log>, assigned: &Mutex<BTreeSet
         let key = line.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
         let record = Stored { partition: i32::try_from(partition).unwrap_or(-1), offset, key };
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.distinct.insert((record.partition, record.offset));
+        log.distinct.entry(record.partition).or_default().insert(record.offset);
         log.events.push(Handled { member, record });
         return;
     }

@@ -2,11 +2,12 @@
 //! again, in each mode and by both group protocols: nothing is lost, keys keep their order, and the member's partitions are
 //! worked on again within two sessions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::history::Stored;
 use super::members::Members;
-use super::{PARTITIONS, PATIENCE, RUNNING, SHORTEST_SESSION, Stage, UNCOMMITTED, UNREAD, members};
+use super::{PARTITIONS, PATIENCE, RUNNING, SHORTEST_SESSION, Stage, UNCOMMITTED, members};
 use crate::progress::{doing, say};
 use crate::report::Tally;
 use crate::setup;
@@ -18,8 +19,10 @@ const SESSION: Duration = Duration::from_secs(6);
 const RECOVERED: Duration = Duration::from_secs(13);
 /// Of this many strikes in a hundred the recovery counts.
 const PERCENT: usize = 99;
-/// More than two members handle in two sessions, so that every partition of a struck member has work left for the others.
-const AHEAD: usize = 100_000;
+/// Every partition has this many unread records when a strike comes, so that those of the struck member have work left for
+/// the other. All together would not do: the partitions of the member that is struck again and again keep theirs, while
+/// the other's run dry.
+const UNREAD: usize = 5_000;
 /// Records are produced in such lots, so that there are never many more.
 const LOT: usize = 25_000;
 /// Strikes in each mode: half of them by each group protocol.
@@ -83,11 +86,8 @@ fn play(stage: &Stage, mode: &'static str, strikes: &[Strike]) -> Result<String,
     let mut pair = (members.join()?, members.join()?);
     let mut recoveries = Vec::new();
     for strike in strikes {
-        while acknowledged.len() < members.handled() + AHEAD {
-            acknowledged.append(&mut stage.produce(&topic, LOT)?);
-        }
         let (victim, other) = pair;
-        busy(&members, [victim, other], acknowledged.len())?;
+        busy(stage, &members, [victim, other], &topic, &mut acknowledged)?;
         recoveries.push(round(&mut members, *strike, victim, other)?);
         pair = match strike {
             Strike::Kill => (other, members.join()?),
@@ -108,15 +108,38 @@ fn play(stage: &Stage, mode: &'static str, strikes: &[Strike]) -> Result<String,
     Ok(format!("{} records, recovery p50 {median:.1?}, p{PERCENT} {slow:.1?}", stored.len()))
 }
 
-/// Both have partitions and many handlers at work, and much is unread.
-fn busy(members: &Members, pair: [usize; 2], produced: usize) -> Result<(), String> {
-    members::wait(PATIENCE, &format!("members {pair:?} with {RUNNING} handlers at work in each"), || {
-        pair.iter().all(|number| members.assigned(*number) > 0 && members.running(*number) >= RUNNING)
-    })?;
-    match produced.saturating_sub(members.handled()) {
-        left if left >= UNREAD => Ok(()),
-        left => Err(format!("only {left} records are unread: the strike would come too late to count")),
+/// Produces until both have partitions and many handlers at work while every partition has much unread.
+fn busy(
+    stage: &Stage,
+    members: &Members,
+    pair: [usize; 2],
+    topic: &str,
+    acknowledged: &mut BTreeSet<Stored>,
+) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut produced = BTreeMap::<i32, usize>::new();
+    acknowledged.iter().for_each(|stored| *produced.entry(stored.partition).or_default() += 1);
+    while Instant::now() < deadline {
+        let unread = |partition: i32| {
+            produced.get(&partition).unwrap_or(&0).saturating_sub(members.handled_of(partition))
+        };
+        if (0..PARTITIONS as i32).any(|partition| unread(partition) < UNREAD) {
+            let mut lot = stage.produce(topic, LOT)?;
+            lot.iter().for_each(|stored| *produced.entry(stored.partition).or_default() += 1);
+            acknowledged.append(&mut lot);
+        } else if pair
+            .iter()
+            .all(|number| members.assigned(*number) > 0 && members.running(*number) >= RUNNING)
+        {
+            return Ok(());
+        } else {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+    Err(format!(
+        "waited {} s for members {pair:?} with {RUNNING} handlers at work in each",
+        PATIENCE.as_secs()
+    ))
 }
 
 /// Strikes, and waits until the other member has worked on every partition of the struck one.
