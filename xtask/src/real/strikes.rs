@@ -25,6 +25,8 @@ const PERCENT: usize = 99;
 const UNREAD: usize = 5_000;
 /// Records are produced in such lots, so that there are never many more.
 const LOT: usize = 25_000;
+/// How long a handler works here: many are always at work, and fewer records go by than are produced in the same time.
+const WORK_MS: &str = "20";
 /// Strikes in each mode: half of them by each group protocol.
 const FULL_ROUNDS: usize = 50;
 const CI_ROUNDS: usize = 2;
@@ -80,6 +82,7 @@ fn play(stage: &Stage, mode: &'static str, strikes: &[Strike]) -> Result<String,
     let failures = format!("{topic}-failures");
     stage.oracle.create(&failures, 1)?;
     let mut members = stage.members(&topic, SHORTEST_SESSION)?;
+    members.argument("--work-ms", WORK_MS);
     members.set("PROSODY_MODE", mode);
     members.set("PROSODY_FAILURE_TOPIC", &failures);
     let mut acknowledged = BTreeSet::new();
