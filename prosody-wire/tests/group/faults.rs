@@ -258,7 +258,6 @@ async fn asking_again_does_not_disturb_a_long_rebalance() {
     assert_clean(&cluster);
 }
 
-/// The leader's SyncGroup is swallowed,
 /// The leader's SyncGroup is swallowed, and its connection stays open: everybody waited a minute for what it had divided.
 /// It waits for nobody, so it asks again after a session.
 #[tokio::test(start_paused = true)]
