@@ -118,3 +118,52 @@ async fn a_batch_that_was_left_is_sent_beside_others() {
     let took = world.now() - start;
     assert!(took < Duration::from_millis(1_000), "{took:?}");
 }
+
+/// Records that waited until their topic was known were spread before the leaders were: some went to a partition that nobody
+/// led, and waited there for an election, or for their deadline.
+#[tokio::test(start_paused = true)]
+async fn records_that_waited_for_their_topic_go_where_there_is_a_leader() {
+    let world = World::new(2);
+    world.cluster.create_topic("t", 2).unwrap();
+    world.cluster.move_leader("t", 0, -1);
+    let config =
+        ProducerConfig { batch_size: 1_000, compression: Compression::None, ..ProducerConfig::default() };
+    let producer = Producer::new(&world.client, config);
+    let value = "x".repeat(50);
+    let deadline = world.after(5_000);
+    let sends: Vec<_> = (0..200).map(|_| producer.send(keyless(&value), deadline)).collect();
+    for send in sends {
+        assert_eq!(send.await.unwrap().partition, 1);
+    }
+}
+
+/// The partition in use lost its leader, and records without a key still went there for the rest of its bytes.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_lost_its_leader_is_left_at_once() {
+    let world = World::new(2);
+    world.cluster.create_topic("t", 2).unwrap();
+    let producer = world.producer();
+    let first = producer.send(keyless("first"), None).await.unwrap().partition;
+    world.cluster.move_leader("t", first, -1);
+    // What is sent there is refused, so the producer looks.
+    let waits = producer.send(OutgoingRecord { key: None, ..record("t", first, "waits") }, None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..20 {
+        let there = producer.send(keyless("x"), world.after(1_000)).await.unwrap().partition;
+        assert_eq!(there, 1 - first);
+    }
+    // With nobody anywhere they stay together, and all go once there is somebody.
+    world.cluster.move_leader("t", 1 - first, -1);
+    let also = producer.send(OutgoingRecord { key: None, ..record("t", 1 - first, "also") }, None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let sends: Vec<_> = (0..20).map(|_| producer.send(keyless("y"), None)).collect();
+    world.cluster.move_leader("t", 0, 1);
+    world.cluster.move_leader("t", 1, 2);
+    let mut places = std::collections::BTreeSet::new();
+    for send in sends {
+        places.insert(send.await.unwrap().partition);
+    }
+    assert_eq!(places.len(), 1, "{places:?}");
+    waits.await.unwrap();
+    also.await.unwrap();
+}

@@ -35,7 +35,7 @@ pub(crate) struct PartitionMetadata {
     pub(crate) replicas: Vec<BrokerId>,
 }
 
-/// One topic. `partitions` holds 0, 1, 2, … without gaps.
+/// One topic. `partitions` holds 0, 1, 2, … without gaps, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopicMetadata {
     pub(crate) topic: Topic,
@@ -162,7 +162,13 @@ impl Metadata {
             }
         }
         let partitions = rows.into_values().zip(0..).take_while(|(row, at)| row.partition == *at);
-        let partitions = partitions.map(|(row, _)| row).collect();
+        let partitions: Vec<PartitionMetadata> = partitions.map(|(row, _)| row).collect();
+        if partitions.is_empty() {
+            // It is just being created; brokers before Kafka 2.8 say so with LEADER_NOT_AVAILABLE.
+            self.topics.remove(&name);
+            self.failed.insert(name, ErrorCode::LEADER_NOT_AVAILABLE);
+            return;
+        }
         let topic = TopicMetadata { topic: name.clone(), id, partitions };
         if self.topics.get(&name).is_none_or(|known| **known != topic) {
             self.topics.insert(name, Arc::new(topic));

@@ -68,7 +68,8 @@ fn gaps_absurd_ports_and_too_many_brokers_are_not_believed() {
     let known = Metadata::default().merge(&metadata(&[(1, "b1", 70_000), (-1, "b2", 1)], vec![odd]), LIMIT);
     let known = known.expect("within the limits");
     assert!(known.brokers.is_empty());
-    assert_eq!(leaders(&known), [], "−4 comes before 0: there is no run of partitions from 0 on");
+    assert!(known.topic("t").is_none(), "−4 comes before 0: there is no run of partitions from 0 on");
+    assert_eq!(known.failed.get("t"), Some(&ErrorCode::LEADER_NOT_AVAILABLE), "so it is asked for again");
     let crowd: Vec<(i32, &str, i32)> = (0..5).map(|id| (id, "b", 1)).collect();
     assert!(Metadata::default().merge(&metadata(&crowd, vec![]), 4).is_err());
 }

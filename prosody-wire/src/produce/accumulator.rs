@@ -12,6 +12,7 @@
 
 mod ends;
 mod free;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,15 +26,15 @@ use super::record::{OutgoingRecord, OwnedRecord, headers};
 use super::sequencer::{BatchId, Identity};
 use crate::batch::{BatchBuilder, BufferPool};
 use crate::error::{Error, ErrorKind};
-use crate::types::{BrokerId, Topic};
+use crate::types::Topic;
 
 #[derive(Debug)]
 pub(crate) enum TopicState {
     /// Metadata does not know it yet.
     Unknown { pending: VecDeque<OwnedRecord>, last_error: Option<Error> },
-    /// One queue for each partition: places in [`Accumulator::partitions`]. `sticky` is the one that records without a key
-    /// go to for now.
-    Known { queues: Vec<usize>, sticky: Option<i32> },
+    /// One queue for each partition: places in [`Accumulator::partitions`], of which the first `count` exist now: a topic
+    /// that was created anew may be smaller. `sticky` is the one that records without a key go to for now.
+    Known { queues: Vec<usize>, count: usize, sticky: Option<i32> },
 }
 
 /// Everything between `send` and the wire.
@@ -119,7 +120,8 @@ impl Accumulator {
         }
         self.used += size;
         match self.topics.get_mut(record.topic) {
-            Some(TopicState::Known { queues, sticky }) => {
+            Some(TopicState::Known { queues, count, sticky }) => {
+                let queues = queues.get(..*count).unwrap_or(queues);
                 let count = i32::try_from(queues.len()).unwrap_or(i32::MAX);
                 let chosen = record.partition.or_else(|| self.partitioner.partition(record.key, count));
                 let partition = chosen.unwrap_or_else(|| {
@@ -256,57 +258,6 @@ impl Accumulator {
         }
     }
 
-    /// Metadata answered: the topic has this many partitions. Records that waited for it find their batches.
-    pub(crate) fn topic_known(&mut self, topic: &Topic, count: usize) {
-        let pending = match self.topics.get_mut(topic) {
-            None => return,
-            Some(TopicState::Unknown { pending, .. }) => std::mem::take(pending),
-            Some(TopicState::Known { queues, .. }) if queues.len() >= count => return,
-            Some(TopicState::Known { .. }) => VecDeque::new(),
-        };
-        let mut grown = match self.topics.remove(topic) {
-            Some(TopicState::Known { queues, .. }) => queues,
-            _ => Vec::new(),
-        };
-        for partition in grown.len()..count {
-            grown.push(self.partitions.len());
-            let partition = i32::try_from(partition).unwrap_or(i32::MAX);
-            let mut queue = PartitionQueue::new(Arc::clone(topic), partition);
-            if let Some(identity) = self.identity {
-                queue.sequencer.adopt(identity);
-            }
-            self.partitions.push(queue);
-        }
-        let known = TopicState::Known { queues: grown, sticky: None };
-        self.topics.insert(Arc::clone(topic), known);
-        self.unknown.remove(topic);
-        for record in pending {
-            self.used -= record.size;
-            self.admit(record);
-        }
-    }
-
-    /// The topic cannot be written to: what waited for it fails, and later records ask again.
-    pub(crate) fn topic_refused(&mut self, topic: &Topic, error: &Error) {
-        if matches!(self.topics.get(topic), Some(TopicState::Unknown { .. }))
-            && let Some(TopicState::Unknown { pending, .. }) = self.topics.remove(topic)
-        {
-            self.unknown.remove(topic);
-            for record in pending {
-                self.used -= record.size;
-                record.slot.fail(SendError::not_written(error.clone()));
-            }
-            self.admit_waiting();
-        }
-    }
-
-    /// Remembers why a topic is still not known.
-    pub(crate) fn topic_late(&mut self, topic: &Topic, error: Error) {
-        if let Some(TopicState::Unknown { last_error, .. }) = self.topics.get_mut(topic) {
-            *last_error = Some(error);
-        }
-    }
-
     /// Sends a record that waited; its slot learns where it went.
     fn admit(&mut self, record: OwnedRecord) {
         let slot = Arc::clone(&record.slot);
@@ -348,26 +299,6 @@ impl Accumulator {
             self.line -= record.held();
             self.admit(record);
         }
-    }
-
-    /// Sets the leaders of a topic's partitions, in partition order.
-    pub(crate) fn leaders(&mut self, topic: &Topic, leaders: impl Iterator<Item = Option<BrokerId>>) {
-        if let Some(TopicState::Known { queues, .. }) = self.topics.get(topic) {
-            for (place, leader) in queues.iter().zip(leaders) {
-                if let Some(queue) = self.partitions.get_mut(*place)
-                    && queue.leader != leader
-                {
-                    queue.leader = leader;
-                    // A new leader owes no wait for what the old one said.
-                    queue.retry_at = None;
-                }
-            }
-        }
-    }
-
-    /// Topics with queues.
-    pub(crate) fn known_topics(&self) -> BTreeSet<Topic> {
-        self.partitions.iter().map(|queue| Arc::clone(&queue.topic)).collect()
     }
 
     /// Whether a producer id is needed to go on.

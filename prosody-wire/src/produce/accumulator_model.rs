@@ -3,6 +3,7 @@
 use super::*;
 use crate::batch::{BatchLimits, Batches, Compression, Compressor, Decompressor};
 use crate::produce::queue::SealedBatch;
+use crate::types::BrokerId;
 use proptest::prelude::*;
 use std::future::Future;
 
@@ -77,8 +78,7 @@ impl World {
             }
             Op::Learn { topic } => {
                 let topic = Topic::from(format!("t{topic}"));
-                self.accumulator.topic_known(&topic, 3);
-                self.accumulator.leaders(&topic, std::iter::repeat_n(Some(BROKER), 3));
+                self.accumulator.topic_known(&topic, std::iter::repeat_n(Some(BROKER), 3));
             }
             Op::Pump { partial } => self.pump(partial),
             Op::Acknowledge => {

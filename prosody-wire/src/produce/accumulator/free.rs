@@ -1,4 +1,5 @@
 //! Where does a record without a key go? To one partition for the bytes of a batch, then to another (KIP-794). Pure.
+//! A partition without a leader is left at once, if another has one.
 
 use prosody_base::Rng;
 
@@ -16,12 +17,15 @@ pub(super) fn partition(
     rng: &Rng,
 ) -> (i32, bool) {
     let place = |partition: i32| usize::try_from(partition).ok().and_then(|at| queues.get(at)).copied();
-    let current = sticky.and_then(|at| Some((at, partitions.get_mut(place(at)?)?)));
-    if let Some((partition, queue)) = current {
-        if queue.stay >= size {
+    let current = sticky.and_then(|at| Some((at, place(at)?)));
+    if let Some((partition, at)) = current
+        && let Some(queue) = partitions.get(at)
+    {
+        let has_leader = queue.leader.is_some() || !queues.iter().any(|at| is_led(partitions, *at));
+        if queue.stay >= size && has_leader {
             return (partition, false);
         }
-        if let Some(batch) = queue.open.back_mut() {
+        if let Some(batch) = partitions.get_mut(at).and_then(|queue| queue.open.back_mut()) {
             batch.is_left = true;
         }
     }
@@ -32,4 +36,8 @@ pub(super) fn partition(
     }
     *sticky = Some(next);
     (next, true)
+}
+
+fn is_led(partitions: &[PartitionQueue], at: usize) -> bool {
+    partitions.get(at).is_some_and(|queue| queue.leader.is_some())
 }

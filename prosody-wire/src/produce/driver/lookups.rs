@@ -64,9 +64,8 @@ impl Driver {
         let error = match result {
             Ok(known) => {
                 self.lookups.remove(topic);
-                let mut state = self.shared.state();
-                state.topic_known(topic, known.partitions.len());
-                state.leaders(topic, known.partitions.iter().map(|partition| partition.leader));
+                let leaders = known.partitions.iter().map(|partition| partition.leader);
+                self.shared.state().topic_known(topic, leaders);
                 return;
             }
             Err(error) => error,
@@ -95,10 +94,10 @@ impl Driver {
         for topic in state.known_topics() {
             match metadata.topic(&topic) {
                 Some(known) => {
-                    state.topic_known(&topic, known.partitions.len());
-                    state.leaders(&topic, known.partitions.iter().map(|partition| partition.leader));
+                    let leaders = known.partitions.iter().map(|partition| partition.leader);
+                    state.topic_known(&topic, leaders);
                 }
-                None => state.leaders(&topic, std::iter::repeat(None)),
+                None => state.leaders(&topic, std::iter::empty()),
             }
         }
     }
