@@ -170,6 +170,7 @@ fn wrong_arguments_are_named() {
         ("--as-version 1.0", "there are 2.1, 2.8, 3.9, 4.2"),
         ("--brokers 0", "1 to 1024 are possible"),
         ("--check --brokers 3 --racks a,b", "names 2 racks; --brokers are 3"),
+        (&format!("--check --racks {}", "a".repeat(256)), "a rack has at most 255 bytes"),
         ("--topic orders", "NAME:PARTITIONS wanted"),
         ("--user alice", "NAME:PASSWORD wanted"),
         ("--session-lifetime 5", "need --user, --oauth or --token"),

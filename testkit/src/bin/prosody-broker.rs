@@ -14,11 +14,15 @@ use prosody_testkit::port::ControlPort;
 use prosody_testkit::{Cluster, ClusterConfig, ServerSasl, ServerTls};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Longest name of a rack: a longer one does not fit into the Metadata of old clients.
+const RACK_BYTES: usize = 255;
+
 const USAGE: &str = "usage: prosody-broker [OPTION]...
   --port P          port of the first broker on 127.0.0.1; the others follow it. 0 (default) takes any free ones
   --control P       port of the control over HTTP on 127.0.0.1; 0 takes a free one. Without it there is none
   --brokers N       brokers of the cluster (default 1)
-  --racks A,B,...   rack of each broker, in their order; consumers then read from their own
+  --racks A,B,...   rack of each broker, in their order; an empty one is none; consumers
+                    then read from their own
   --topic NAME:N    creates a topic with N partitions; may be repeated
   --auto-create     creates topics with 4 partitions when a client asks for them
   --as-version V    serves only what Apache Kafka 2.1, 2.8, 3.9 or 4.2 serves
@@ -190,6 +194,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     let (racks, brokers) = (parsed.config.racks.len(), parsed.config.brokers);
     if racks > 0 && i32::try_from(racks) != Ok(brokers) {
         return Err(format!("--racks names {racks} racks; --brokers are {brokers}"));
+    }
+    if parsed.config.racks.iter().any(|rack| rack.len() > RACK_BYTES) {
+        return Err(format!("--racks: a rack has at most {RACK_BYTES} bytes"));
     }
     if parsed.sasl.as_ref().is_some_and(|sasl| sasl.mechanisms.is_empty()) {
         return Err("--iterations and --session-lifetime need --user, --oauth or --token".to_owned());

@@ -146,11 +146,11 @@ pub struct VersionCap {
 }
 
 impl ClusterConfig {
-    /// The rack of a broker.
+    /// The rack of a broker; an empty one is none.
     #[must_use]
     pub fn rack(&self, broker: i32) -> Option<&str> {
         let at = usize::try_from(broker.checked_sub(1)?).ok()?;
-        self.racks.get(at).map(String::as_str)
+        self.racks.get(at).map(String::as_str).filter(|rack| !rack.is_empty())
     }
 
     /// Serves what Apache Kafka served at a release: `"2.1"`, `"2.8"`, `"3.9"` or `"4.2"`. Other texts change nothing.
