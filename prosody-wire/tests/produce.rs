@@ -492,3 +492,27 @@ async fn random_faults_keep_the_promise() {
         assert_eq!(world.cluster.violations(), [], "seed {seed}");
     }
 }
+
+/// A broker gave out the producer id −1, which means none: batches went out without sequences, and what was sent again after
+/// a lost answer was there twice.
+#[tokio::test(start_paused = true)]
+async fn a_producer_id_that_is_none_is_not_taken() {
+    for (id, epoch) in [(-1_i64, -1_i16), (-1, 0), (7, -1), (i64::MIN, i16::MIN)] {
+        let world = World::with(ClusterConfig::default().as_version("2.1"), 1);
+        world.cluster.create_topic("t", 1).unwrap();
+        let body = [&[0; 6][..], &id.to_be_bytes(), &epoch.to_be_bytes()].concat();
+        let first = Match::api(ApiKey::INIT_PRODUCER_ID).times(1);
+        world.cluster.control().on(first, Action::Body(body.into()));
+        let producer = world.producer();
+        let early = producer.send(record("t", 0, "early"), world.after(10_000)).await;
+        if let Err(error) = early {
+            assert_eq!(error.outcome, SendOutcome::NotWritten);
+            assert!(error.to_string().contains("InitProducerId"), "{error}");
+        }
+        world.cluster.control().on(Match::api(ApiKey::PRODUCE).times(1), Action::CutAfter);
+        producer.send(record("t", 0, "once"), world.after(10_000)).await.unwrap();
+        let values = world.values("t", 0);
+        assert_eq!(values.iter().filter(|value| *value == "once").count(), 1, "{id} {epoch}: {values:?}");
+        assert_eq!(world.cluster.violations(), []);
+    }
+}

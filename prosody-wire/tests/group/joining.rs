@@ -269,3 +269,18 @@ pub(crate) async fn a_rebalance_moves_no_position_back() {
     drop(heard);
     assert_clean(&cluster);
 }
+
+/// A coordinator that asks for a member id and gives none out (KIP-394) was asked again at once, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_that_gives_out_no_member_id_is_not_asked_in_a_tight_loop() {
+    const MEMBER_ID_REQUIRED: i16 = 79;
+    let cluster = cluster(1, 2);
+    let nameless = Match::api(ApiKey::JOIN_GROUP).times(1_000);
+    let rule = cluster.control().on(nameless, Action::Error(MEMBER_ID_REQUIRED));
+    let member = Member::join(&cluster, 2);
+    tokio::time::sleep(seconds(30)).await;
+    let asked = cluster.control().hits(rule);
+    assert!((5..100).contains(&asked), "{asked} times in 30 s");
+    cluster.control().clear();
+    settled(seconds(10), &[&member], 2).await;
+}

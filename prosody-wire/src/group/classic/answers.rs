@@ -125,8 +125,10 @@ impl Machine {
     }
 
     fn named(&mut self, now: Instant, pending: &Pending, member_id: String) {
-        // Asked for an id, got one: no failure. A broker that renames a member that has an id must not make us spin.
-        let pause = if pending.identity.member_id.is_empty() { Duration::ZERO } else { self.core.pause() };
+        // Asked for an id, got one: no failure. A broker that gives none out, or renames a member that has one, must not
+        // make us spin.
+        let is_given = pending.identity.member_id.is_empty() && !member_id.is_empty();
+        let pause = if is_given { Duration::ZERO } else { self.core.pause() };
         self.member_id = member_id;
         self.go_out(now + pause);
     }

@@ -7,7 +7,7 @@ use prosody_base::Instant;
 
 use super::{Driver, Event, Fetching, Lookup};
 use crate::cluster::{Cluster, TopicMetadata};
-use crate::error::Error;
+use crate::error::{DecodeError, Error};
 use crate::produce::sequencer::Identity;
 use crate::proto::{ErrorCode, messages};
 use crate::types::Topic;
@@ -118,5 +118,11 @@ async fn new_identity(cluster: &Cluster) -> Result<Identity, Error> {
     let response = connection.call(&request, cluster.limits().request_timeout).await?;
     let doing = || format!("InitProducerId to {}", connection.peer());
     ErrorCode::check(response.error_code).map_err(|code| Error::broker(doing(), code))?;
-    Ok(Identity { id: response.producer_id.0, epoch: response.producer_epoch })
+    let (id, epoch) = (response.producer_id.0, response.producer_epoch);
+    if id < 0 || epoch < 0 {
+        // Batches would go out without sequences, and nobody would notice those that are sent twice.
+        let why = format!("producer id {id} with epoch {epoch} is none");
+        return Err(Error::decode(doing(), DecodeError::Body(why)));
+    }
+    Ok(Identity { id, epoch })
 }
