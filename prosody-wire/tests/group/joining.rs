@@ -7,7 +7,7 @@ use prosody_base::Doors;
 use prosody_testkit::broker::{Action, ApiKey, Match, code};
 use prosody_testkit::{Cluster, ClusterConfig};
 use prosody_wire::Disposition;
-use prosody_wire::group::{Assignor, Group, GroupConfig};
+use prosody_wire::group::{Assignor, Group, GroupConfig, GroupProtocol};
 
 use crate::support::{
     GROUP, Member, SESSION, TOPIC, assert_clean, at, client, cluster, cluster_with, config, count, seconds,
@@ -283,4 +283,32 @@ async fn a_coordinator_that_gives_out_no_member_id_is_not_asked_in_a_tight_loop(
     assert!((5..100).contains(&asked), "{asked} times in 30 s");
     cluster.control().clear();
     settled(seconds(10), &[&member], 2).await;
+}
+
+/// Every error a broker can answer with, again and again, to everything a member asks. A heartbeat of the consumer protocol that
+/// was answered with a stale epoch or a rebalance was sent again at once, for ever; and who was a member to heartbeats and
+/// none to OffsetFetch joined for ever.
+#[tokio::test(start_paused = true)]
+async fn no_error_is_answered_by_a_tight_loop() {
+    const TIMES: u64 = 400;
+    let all = [ApiKey::FIND_COORDINATOR, ApiKey::METADATA, ApiKey::OFFSET_FETCH];
+    let classic = [ApiKey::JOIN_GROUP, ApiKey::SYNC_GROUP, ApiKey::HEARTBEAT];
+    let both = all.into_iter().chain(classic).map(|api| (api, GroupProtocol::Classic));
+    let modern = all.into_iter().chain([ApiKey::CONSUMER_GROUP_HEARTBEAT]);
+    let both = both.chain(modern.map(|api| (api, GroupProtocol::Consumer)));
+    let mut wrong = Vec::new();
+    for (api, protocol) in both {
+        for error in (-1..=130).filter(|error| *error != code::NONE) {
+            let cluster = cluster(1, 2);
+            let rule = cluster.control().on(Match::api(api).times(TIMES), Action::Error(error));
+            let member = Member::join_with(&cluster, 2, GroupConfig { protocol, ..config() }, Duration::ZERO);
+            tokio::time::sleep(seconds(20)).await;
+            let asked = cluster.control().hits(rule);
+            if asked > TIMES / 2 {
+                wrong.push((api.name(), error, asked));
+            }
+            drop(member);
+        }
+    }
+    assert_eq!(wrong, []);
 }

@@ -43,6 +43,8 @@ impl Machine {
                     self.core.offsets_failed(now, &why, &pending.identity);
                     if !matches!(Remedy::of(&why), Remedy::Find | Remedy::Report) {
                         self.take_error(now, &why, &pending.identity);
+                        // Whoever takes heartbeats and refuses this would have us join for ever.
+                        self.next_beat = self.next_beat.max(self.core.offsets_at);
                     }
                 }
             }
@@ -141,7 +143,10 @@ impl Machine {
             // Asked again as soon as there is somebody to ask.
             Remedy::Find | Remedy::End => Duration::ZERO,
             Remedy::NewMember | Remedy::NewGeneration => self.core.pause(),
-            Remedy::Wait | Remedy::Join => self.core.backoff_after(self.core.attempts),
+            // Has not been counted: a commit may be told the same, and that is no failure of membership.
+            Remedy::Wait if why.code() == Some(ErrorCode::STALE_MEMBER_EPOCH) => self.core.pause(),
+            Remedy::Join => self.core.pause(),
+            Remedy::Wait => self.core.backoff_after(self.core.attempts),
         };
         self.next_beat = now + pause;
     }
