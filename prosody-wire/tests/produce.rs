@@ -17,9 +17,10 @@ use bytes::Bytes;
 use common::{World, client, numbered, record, send_all};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::{Action, ApiKey, Match, UnknownProducer};
-use prosody_wire::ErrorCode;
 use prosody_wire::batch::Compression;
+use prosody_wire::fetch::{FetchConfig, Fetcher, StartAt};
 use prosody_wire::produce::{OutgoingRecord, Producer, ProducerConfig, SendOutcome};
+use prosody_wire::{ErrorCode, TopicPartition};
 
 #[tokio::test(start_paused = true)]
 async fn a_record_arrives_as_it_was_sent() {
@@ -515,4 +516,34 @@ async fn a_producer_id_that_is_none_is_not_taken() {
         assert_eq!(values.iter().filter(|value| *value == "once").count(), 1, "{id} {epoch}: {values:?}");
         assert_eq!(world.cluster.violations(), []);
     }
+}
+
+/// Every error a broker can answer with, again and again: nothing is asked in a tight loop. A producer that was refused a
+/// producer id had nothing left to do and did that without a pause: the time of its next attempt had come and gone.
+#[tokio::test(start_paused = true)]
+async fn no_error_is_answered_by_a_tight_loop() {
+    // A follower that lags and is out of range is asked about twenty times a second.
+    const TIMES: u64 = 1_000;
+    let mut wrong = Vec::new();
+    for api in
+        [ApiKey::PRODUCE, ApiKey::METADATA, ApiKey::INIT_PRODUCER_ID, ApiKey::FETCH, ApiKey::LIST_OFFSETS]
+    {
+        for error in (-1..=130).filter(|error| *error != 0) {
+            let world = World::new(1);
+            world.cluster.create_topic("t", 2).unwrap();
+            world.fill("t", 1, numbered("", 0..3));
+            let rule = world.cluster.control().on(Match::api(api).times(TIMES), Action::Error(error));
+            let producer = world.producer();
+            let sends = send_all(&producer, "t", 0, numbered("", 0..3), None);
+            let fetcher = Fetcher::new(&world.client, FetchConfig::default());
+            let reader = fetcher.open(TopicPartition::new("t", 1), StartAt::Earliest);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let asked = world.cluster.control().hits(rule);
+            if asked > TIMES / 2 {
+                wrong.push((api.name(), error, asked));
+            }
+            drop((sends, reader));
+        }
+    }
+    assert_eq!(wrong, []);
 }

@@ -99,6 +99,7 @@ pub(super) fn start(shared: &Arc<Shared>, pool: BufferPool) -> Ended {
         metadata: shared.cluster.watch(),
         lookups: BTreeMap::new(),
         identity: Fetching::Idle,
+        identity_failures: 0,
         leaderless_at: None,
         rotation: 0,
         end,
@@ -140,6 +141,7 @@ struct Driver {
     metadata: watch::Receiver<Arc<crate::cluster::Metadata>>,
     lookups: BTreeMap<Topic, Lookup>,
     identity: Fetching,
+    identity_failures: u32,
     leaderless_at: Option<Instant>,
     /// The partition a request begins with, so that a full request does not always leave out the same ones.
     rotation: usize,
@@ -194,7 +196,9 @@ impl Driver {
         };
         let brokers = self.brokers.values().filter_map(|broker| broker.retry_at).filter(|at| *at > now).min();
         let lookups = self.lookups.values().filter_map(|lookup| lookup.state.due()).min();
-        [armed, retries, brokers, lookups, self.identity.due(), self.leaderless_at, self.shared.closing()]
+        // One that is due and was not asked for again is not needed now.
+        let identity = self.identity.due().filter(|at| *at > now);
+        [armed, retries, brokers, lookups, identity, self.leaderless_at, self.shared.closing()]
             .into_iter()
             .flatten()
             .fold(far, Instant::min)
@@ -210,7 +214,7 @@ impl Driver {
                 Event::Dialed(id, result) => self.dialed(now, id, result),
                 Event::Topic(topic, result) => self.topic(now, &topic, result),
                 Event::Identity(Ok(identity)) => {
-                    self.identity = Fetching::Idle;
+                    (self.identity, self.identity_failures) = (Fetching::Idle, 0);
                     self.shared.state().adopt(identity);
                 }
                 Event::Identity(Err(error)) => {
@@ -219,7 +223,8 @@ impl Driver {
                     } else {
                         self.shared.state().refuse_unsent(&error);
                     }
-                    self.identity = Fetching::RetryAt(now + self.backoff(1));
+                    self.identity_failures = self.identity_failures.saturating_add(1);
+                    self.identity = Fetching::RetryAt(now + self.backoff(self.identity_failures));
                 }
             }
         }
