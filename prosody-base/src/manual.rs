@@ -23,6 +23,9 @@ use crate::spawn::{Lane, Spawner};
 /// the clock itself.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// As far as it goes: beyond this, sums with its times would have no form.
+const AGES: Duration = Duration::from_secs(1_000 * 31_557_600);
+
 /// A clock of its own that moves only by [`advance`](VirtualTime::advance), with the thread of everything that goes by
 /// it. Clones share both; the thread ends with the last one.
 #[derive(Clone, Debug)]
@@ -68,7 +71,7 @@ impl VirtualTime {
             let _stop = Stop(&clock);
             {
                 let mut state = clock.lock();
-                state.target = Some(state.now.saturating_add(by));
+                state.target = Some(state.now.saturating_add(by).min(AGES));
             }
             // The runtime looks at the clock whenever its thread has nothing to do, such as when this task waits.
             while clock.lock().target.is_some() {

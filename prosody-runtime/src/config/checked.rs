@@ -22,6 +22,8 @@ const MAX_SHUTDOWN: Duration = Duration::from_secs(3_600);
 pub(crate) const MAX_POLL: Duration = Duration::from_secs(10);
 /// Longest window of a share.
 const MAX_WINDOW: Duration = Duration::from_secs(86_400);
+/// What is longer counts as this: nothing runs for so long, and its sum with any time has a form.
+const AGES: Duration = Duration::from_secs(100 * 31_557_600);
 /// Less could not hold one default fetch of a partition.
 const MIN_FETCH_BUFFER: u64 = 1 << 20;
 
@@ -131,7 +133,7 @@ impl Check {
         } else if value > most {
             self.wrong(option, format!("must be at most {}", super::duration::render_duration(most)));
         }
-        value
+        value.min(AGES)
     }
 
     fn positive(&mut self, option: &str, value: Option<Duration>, default: Duration) -> Duration {
@@ -141,7 +143,7 @@ impl Check {
         } else if value == Duration::MAX {
             self.wrong(option, "cannot be without bound");
         }
-        value
+        value.min(AGES)
     }
 
     /// More than 0, at most 1; 0.9 by default.
@@ -217,7 +219,7 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         MAX_SHUTDOWN,
     );
     let poll_interval = check.positive("PollInterval", options.poll_interval, Duration::from_millis(100));
-    if poll_interval > MAX_POLL && poll_interval != Duration::MAX {
+    if poll_interval > MAX_POLL && options.poll_interval != Some(Duration::MAX) {
         check.wrong("PollInterval", "must be at most 10s");
     }
     let fetch_buffer = options.fetch_buffer_size.unwrap_or(64 << 20);
@@ -295,7 +297,9 @@ pub(crate) fn check(mut options: Options, found: Vec<Problem>) -> Result<Checked
         fetch_buffer,
         failure_topic: failure_topic.map(Arc::from),
         max_retries: options.max_retries.unwrap_or(3),
-        send_timeout: Some(send_timeout).filter(|timeout| *timeout != Duration::MAX),
+        send_timeout: Some(send_timeout)
+            .filter(|timeout| *timeout != Duration::MAX)
+            .map(|timeout| timeout.min(AGES)),
         retry_base,
         max_retry_delay,
         deferral,

@@ -38,6 +38,8 @@ use crate::worker;
 
 /// Wait before a topic is looked up again after an answer that may change.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What the protocol can say.
+const LEAST_POLL: Duration = Duration::from_millis(1);
 /// The least time members have to rejoin, and what they have beyond a drain.
 const REBALANCE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
 
@@ -180,7 +182,12 @@ fn fetch_config(lasting: &Lasting) -> FetchConfig {
     FetchConfig {
         buffer_bytes: usize::try_from(config.fetch_buffer).unwrap_or(usize::MAX),
         // It is answered as soon as there is something, and otherwise its end is one more step of a clock that somebody moves.
-        max_wait: if lasting.doors.clock.is_manual() { MAX_POLL } else { config.poll_interval },
+        // Without any wait at all, an idle partition would be asked for without a pause.
+        max_wait: if lasting.doors.clock.is_manual() {
+            MAX_POLL
+        } else {
+            config.poll_interval.max(LEAST_POLL)
+        },
         isolation: config.isolation.into(),
         client_rack: config.client_rack.clone(),
         ..FetchConfig::default()

@@ -16,6 +16,7 @@ mod dedup_store;
 mod deferral;
 mod deferral_bounds;
 mod delivery;
+mod extremes;
 mod failure_topic;
 mod failures;
 mod fairness;
