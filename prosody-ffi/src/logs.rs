@@ -41,6 +41,10 @@ struct Ring {
 static RING: Mutex<Ring> = Mutex::new(Ring { lines: VecDeque::new(), dropped: 0, woken: false });
 static READY: Condvar = Condvar::new();
 static FILTER: RwLock<Option<Targets>> = RwLock::new(None);
+/// What [`configure`] was last called with.
+static ASKED: Mutex<(String, i32)> = Mutex::new((String::new(), -1));
+/// The filter where none is given, or one that is none.
+const DEFAULT: &str = "info";
 
 /// Takes over the library's log lines; further calls do nothing.
 pub(crate) fn install() {
@@ -52,8 +56,18 @@ pub(crate) fn install() {
 }
 
 /// Sets what is logged: `tracing` directives (`info`, `prosody_wire=debug,info`), and a highest level from 0 (nothing)
-/// to 5 (trace) that the host's sinks take. Directives that do not parse are logged and leave the filter as it is.
+/// to 5 (trace) that the host's sinks take. Directives that do not parse count as `info`, and one line says so: the host
+/// calls this again and again, to follow its sinks.
 pub(crate) fn configure(directives: &str, highest: i32) {
+    let is_new = {
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.0 == directives && asked.1 == highest {
+            return;
+        }
+        let is_new = asked.0 != directives;
+        *asked = (directives.to_owned(), highest);
+        is_new
+    };
     let most = match highest {
         i32::MIN..=0 => LevelFilter::OFF,
         1 => LevelFilter::ERROR,
@@ -62,18 +76,21 @@ pub(crate) fn configure(directives: &str, highest: i32) {
         4 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let wanted = if directives.trim().is_empty() { "info" } else { directives };
-    match wanted.parse::<Targets>() {
-        Ok(parsed) => {
-            let capped = Targets::new()
-                .with_targets(parsed.iter().map(|(target, level)| (target.to_owned(), level.min(most))))
-                .with_default(parsed.default_level().unwrap_or(LevelFilter::OFF).min(most));
-            *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(capped);
-            tracing::callsite::rebuild_interest_cache();
-        }
-        Err(error) => {
-            tracing::warn!("PROSODY_LOG: {wanted:?} is no list of `target=level`: {error}");
-        }
+    let wanted = if directives.trim().is_empty() { DEFAULT } else { directives };
+    let parsed = wanted.parse::<Targets>();
+    let filter = match &parsed {
+        Ok(parsed) => parsed.clone(),
+        Err(_) => Targets::new().with_default(LevelFilter::INFO),
+    };
+    let capped = Targets::new()
+        .with_targets(filter.iter().map(|(target, level)| (target.to_owned(), level.min(most))))
+        .with_default(filter.default_level().unwrap_or(LevelFilter::OFF).min(most));
+    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(capped);
+    tracing::callsite::rebuild_interest_cache();
+    if let (Err(error), true) = (parsed, is_new) {
+        tracing::warn!(
+            "PROSODY_LOG: {wanted:?} is no list of `target=level`, so it counts as `{DEFAULT}`: {error}"
+        );
     }
 }
 
@@ -265,7 +282,15 @@ mod tests {
         configure("info", 1);
         tracing::warn!("above what the host takes");
         assert_eq!(drain().0, 0);
+        // The line about a wrong filter woke the host's thread, which asked for the filter again: lines without end.
         configure("not=a=filter", 5);
+        tracing::info!("counts as info");
+        tracing::debug!("too fine");
+        configure("not=a=filter", 5);
+        configure("not=a=filter", 1);
+        tracing::info!("above what the host takes");
+        configure("not=a=filter", 5);
+        assert_eq!(drain().0, 2, "the line about the filter, and one of info");
         configure("info", 5);
         for n in 0..RING_LINES + 10 {
             tracing::info!(n, "flood");
