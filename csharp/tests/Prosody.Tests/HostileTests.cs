@@ -189,9 +189,4 @@ public sealed class HostileTests : IDisposable
             },
             CancellationToken.None, TaskContinuationOptions.ExecuteSynchronously, TaskScheduler.Default).Unwrap();
     }
-
-    private sealed class TextThrows : Exception
-    {
-        public override string ToString() => throw new InvalidOperationException();
-    }
 }

@@ -13,7 +13,7 @@ public sealed class OauthTests
     [Fact]
     public async Task A_token_of_the_application_logs_in()
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         int calls = 0;
         bool onPool = false;
         await using ProsodyClient client = Client(broker, token =>
@@ -33,7 +33,7 @@ public sealed class OauthTests
     [Fact]
     public async Task The_next_token_is_asked_for_before_the_first_one_ends()
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         var asked = new SemaphoreSlim(0);
         await using ProsodyClient client = Client(broker, async _ =>
         {
@@ -53,7 +53,7 @@ public sealed class OauthTests
     [Fact]
     public async Task What_the_callback_throws_is_the_cause_and_it_is_asked_again()
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         var away = new InvalidOperationException("the identity provider is away");
         bool isBack = false;
         await using ProsodyClient client = Client(broker, async _ =>
@@ -70,10 +70,20 @@ public sealed class OauthTests
         await Eventually(() => client.SendAsync("topic", "key", new Payload()));
     }
 
+    // Its text threw where the answer was made, so there was none: calls waited for ten seconds and got another cause.
+    [Fact]
+    public async Task An_exception_whose_text_throws_is_the_cause_too()
+    {
+        using var broker = new Broker("--token", Good);
+        await using ProsodyClient client = Client(broker, static _ => throw new TextThrows());
+        ProsodyException failed = await Assert.ThrowsAsync<ProsodyException>(() => client.SendAsync("topic", "key", new Payload()).WithPatience());
+        Assert.IsType<TextThrows>(failed.InnerException);
+    }
+
     [Fact]
     public async Task A_permanent_error_fails_calls_at_once()
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         var never = new PermanentException("this client does not exist");
         await using ProsodyClient client = Client(broker, _ => throw never, sendTimeout: TimeSpan.FromMinutes(5));
         ProsodyException failed = await Assert.ThrowsAsync<ProsodyException>(() => client.SendAsync("topic", "key", new Payload()).WithPatience());
@@ -88,7 +98,7 @@ public sealed class OauthTests
     [InlineData("unknown", "invalid_token")]
     public async Task A_token_that_cannot_be_used_is_named_without_showing_it(string kind, string expected)
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         await using ProsodyClient client = Client(broker, _ => new((kind switch
         {
             "null" => null,
@@ -106,7 +116,7 @@ public sealed class OauthTests
     [InlineData(false)]
     public async Task A_callback_that_hangs_holds_up_only_calls_that_need_its_token(bool holdsItsThread)
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         using var leave = new ManualResetEventSlim();
         var cancelled = new TaskCompletionSource(TaskCreationOptions.RunContinuationsAsynchronously);
         int calls = 0;
@@ -147,7 +157,7 @@ public sealed class OauthTests
     [Fact]
     public async Task A_call_is_cancelled_at_its_deadline_and_no_second_one_begins_beside_it()
     {
-        using var broker = new Broker();
+        using var broker = new Broker("--token", Good);
         var leave = new TaskCompletionSource();
         var cancelled = new TaskCompletionSource(TaskCreationOptions.RunContinuationsAsynchronously);
         int calls = 0;
@@ -214,30 +224,6 @@ public sealed class OauthTests
             catch (ProsodyException) when (Environment.TickCount64 < end)
             {
             }
-        }
-    }
-
-    /// <summary>The broker of the workspace in a process of its own; it takes the good token alone.</summary>
-    private sealed class Broker : IDisposable
-    {
-        private readonly Process _process;
-
-        internal Broker()
-        {
-            string program = Child.Program("Broker");
-            Assert.SkipUnless(File.Exists(program), "needs the program prosody-broker: cargo build --workspace --bins");
-            _process = Process.Start(new ProcessStartInfo(program, ["--topic", "topic:2", "--token", Good]) { RedirectStandardOutput = true })!;
-            string? line = _process.StandardOutput.ReadLine();
-            Bootstrap = line is not null && line.StartsWith("bootstrap=", StringComparison.Ordinal) ? line["bootstrap=".Length..] : throw new InvalidOperationException($"the broker printed `{line}`");
-        }
-
-        internal string Bootstrap { get; }
-
-        public void Dispose()
-        {
-            _process.Kill();
-            _process.WaitForExit();
-            _process.Dispose();
         }
     }
 }

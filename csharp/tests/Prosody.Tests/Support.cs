@@ -54,6 +54,14 @@ internal static class Mock
     }
 }
 
+/// <summary>An exception that says nothing.</summary>
+internal sealed class TextThrows : Exception
+{
+    public override string Message => throw new InvalidOperationException();
+
+    public override string ToString() => throw new InvalidOperationException();
+}
+
 /// <summary>A handler that records its messages and does what it is told.</summary>
 internal class Recorder<T>(Func<ProsodyContext, Message<T>, CancellationToken, Task>? act = null) : IProsodyHandler<T>
 {

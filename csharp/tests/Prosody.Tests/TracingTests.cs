@@ -130,6 +130,19 @@ public sealed class TracingTests
         await handler.TakeAsync(3);
     }
 
+    // The activity of a handler that threw an exception without a text was never stopped, so no exporter saw it.
+    [Fact]
+    public async Task An_exception_whose_text_throws_ends_its_activity_too()
+    {
+        using var listener = new Listener("Prosody");
+        await using ProsodyClient client = Mock.Builder().Build();
+        await client.SubscribeAsync(new Recorder<Payload>(static (_, message, _) => message.Key == "throws" ? throw new TextThrows() : Task.CompletedTask)).WithPatience();
+        await client.SendAsync("topic", "throws", new Payload()).WithPatience();
+        await Mock.Until(() => listener.Stopped().Any(static activity => activity.OperationName == "process topic"), "the activity is stopped");
+        Activity failed = listener.Stopped().First(static activity => activity.OperationName == "process topic");
+        Assert.Equal((ActivityStatusCode.Error, typeof(TextThrows).ToString()), (failed.Status, failed.StatusDescription));
+    }
+
     [Fact]
     public async Task A_timer_runs_in_the_trace_of_the_activity_that_scheduled_it()
     {

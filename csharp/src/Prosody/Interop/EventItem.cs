@@ -192,7 +192,7 @@ internal sealed unsafe class EventItem
         }
 
         EndActivity(failure);
-        Complete(outcome | flags, Describe(thrown));
+        Complete(outcome | flags, ExceptionText.All(thrown));
     }
 
     private void EndActivity(Exception? failure)
@@ -233,19 +233,5 @@ internal sealed unsafe class EventItem
         _running = null;
         context.End();
         return context.Token;
-    }
-
-    private static string Describe(Exception thrown)
-    {
-        try
-        {
-            return thrown.ToString();
-        }
-#pragma warning disable CA1031 // An exception whose text throws must still end its event.
-        catch (Exception)
-#pragma warning restore CA1031
-        {
-            return thrown.GetType().ToString();
-        }
     }
 }

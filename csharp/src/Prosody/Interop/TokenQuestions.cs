@@ -91,7 +91,7 @@ internal sealed class TokenQuestions(ulong client, Func<CancellationToken, Value
 
     private void Refuse(ulong number, Exception cause)
     {
-        string text = $"{cause.GetType()}: {cause.Message}";
+        string text = $"{cause.GetType()}: {ExceptionText.Message(cause)}";
         text = text.Length > MaxTextChars ? text[..MaxTextChars] : text;
         // First: the answer may end a call that wants to know its cause.
         Volatile.Write(ref _failure, new TokenFailure(cause, text));

@@ -49,19 +49,20 @@ internal static unsafe class Tracing
         {
             if (failure is not null)
             {
-                activity.SetStatus(ActivityStatusCode.Error, failure.Message);
+                string message = ExceptionText.Message(failure);
+                activity.SetStatus(ActivityStatusCode.Error, message);
                 activity.SetTag("error.type", failure.GetType().FullName);
                 activity.AddEvent(new ActivityEvent("exception", tags: new ActivityTagsCollection
                 {
                     ["exception.type"] = failure.GetType().FullName,
-                    ["exception.message"] = failure.Message,
-                    ["exception.stacktrace"] = failure.ToString(),
+                    ["exception.message"] = message,
+                    ["exception.stacktrace"] = ExceptionText.All(failure),
                 }));
             }
 
             activity.Stop();
         }
-#pragma warning disable CA1031 // A listener that throws, or an exception without a text, must not keep an event from ending.
+#pragma warning disable CA1031 // A listener that throws must not keep an event from ending.
         catch (Exception thrown)
 #pragma warning restore CA1031
         {
