@@ -55,6 +55,15 @@ internal sealed partial class ClientHost(IServiceProvider services, object? key,
             await client.UnsubscribeAsync().WaitAsync(cancellationToken).ConfigureAwait(false);
             await _tries.WaitAsync(cancellationToken).ConfigureAwait(false);
         }
+        catch (ProsodyException farewell)
+        {
+            // The consumer has stopped. Thrown from here, it would end the program as crashed, and keep other services from their stop.
+            NoFarewell(_logger, farewell);
+        }
+        catch (ObjectDisposedException)
+        {
+            // The application has disposed of the client itself.
+        }
         catch (OperationCanceledException) when (cancellationToken.IsCancellationRequested)
         {
             CutOff(_logger, client.Native.ShutdownTimeout);
@@ -70,7 +79,14 @@ internal sealed partial class ClientHost(IServiceProvider services, object? key,
             try
             {
                 await Task.Delay(Pause, _stop.Token).ConfigureAwait(false);
-                await start(services, client).ConfigureAwait(false);
+                Task attempt = start(services, client);
+                if (_stop.IsCancellationRequested)
+                {
+                    // The stop may have looked for a subscription before there was one.
+                    await client.UnsubscribeAsync().ConfigureAwait(false);
+                }
+
+                await attempt.ConfigureAwait(false);
                 return;
             }
             catch (ProsodyException unreachable) when (unreachable.IsTransient)
@@ -100,4 +116,7 @@ internal sealed partial class ClientHost(IServiceProvider services, object? key,
 
     [LoggerMessage(5, LogLevel.Warning, "The host stopped waiting before Prosody's ShutdownTimeout of {Own} had passed; what its handlers had not finished is done again. Raise HostOptions.ShutdownTimeout or lower ShutdownTimeout.")]
     private static partial void CutOff(ILogger logger, TimeSpan own);
+
+    [LoggerMessage(6, LogLevel.Warning, "The consumer has stopped, but the cluster did not take its last commit; what was not committed is done again.")]
+    private static partial void NoFarewell(ILogger logger, Exception exception);
 }
