@@ -89,6 +89,26 @@ public sealed class LoggingTests : IDisposable
         await sink.WaitAsync("SECOND");
     }
 
+    // A factory that cannot be used (disposed, for instance) was remembered all the same: the next one was refused as the second.
+    [Fact]
+    public async Task A_factory_that_cannot_be_used_stands_in_nobody_s_way()
+    {
+        var broken = new Sink { IsBroken = true };
+        Assert.Throws<ObjectDisposedException>(() => ProsodyLogging.Configure(broken));
+        var sink = new Sink();
+        ProsodyLogging.Configure(sink);
+        ProvokeWarning("AFTER_ALL");
+        await sink.WaitAsync("AFTER_ALL");
+        // One that breaks later, without having been taken back, is passed over when the one behind it goes.
+        var (breaks, last) = (new Sink(), new Sink());
+        LogDrain.Attach(breaks);
+        LogDrain.Attach(last);
+        breaks.IsBroken = true;
+        LogDrain.Detach(last);
+        ProvokeWarning("STILL_HERE");
+        await sink.WaitAsync("STILL_HERE");
+    }
+
     // Confluent #2178: calling the client inside a log handler deadlocks; a slow sink holds up delivery.
     [Fact]
     public async Task A_sink_that_blocks_holds_up_no_message_and_may_use_the_client()
@@ -147,7 +167,13 @@ public sealed class LoggingTests : IDisposable
 
         internal bool Blocked { get; set; }
 
-        public ILogger CreateLogger(string categoryName) => new Logger(this, categoryName);
+        internal bool IsBroken { get; set; }
+
+        public ILogger CreateLogger(string categoryName)
+        {
+            ObjectDisposedException.ThrowIf(IsBroken, this);
+            return new Logger(this, categoryName);
+        }
 
         public void AddProvider(ILoggerProvider provider)
         {

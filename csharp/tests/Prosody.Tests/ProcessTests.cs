@@ -31,6 +31,11 @@ public sealed class ProcessTests
     [Fact]
     public void A_collector_that_never_rests_finds_nothing_to_break() => Passes("collect", ("DOTNET_GCgen0size", "0x10000"));
 
+    // A sink of log lines that threw ended the process when a classifier, or a callback of a cancellation token, had thrown before:
+    // the line about it was written where nobody catches.
+    [Fact]
+    public void A_sink_that_throws_ends_no_process() => Passes("sink throws");
+
     [Fact]
     public void A_collectible_load_context_does_not_crash() => Passes("collectible");
 }

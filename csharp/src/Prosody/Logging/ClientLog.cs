@@ -8,35 +8,30 @@ namespace Prosody;
 /// <summary>Managed log events, under the category <c>Prosody.Client</c>.</summary>
 internal static partial class ClientLog
 {
-    internal static void ClassifierThrew(Type classifier, Exception thrown)
-    {
-        if (LogDrain.Client is { } logger)
-        {
-            ClassifierThrew(logger, classifier, thrown);
-        }
-    }
+    internal static void ClassifierThrew(Type classifier, Exception thrown) => Tell(logger => ClassifierThrew(logger, classifier, thrown));
 
-    internal static void CancellationCallbackThrew(Exception thrown)
-    {
-        if (LogDrain.Client is { } logger)
-        {
-            CancellationCallbackThrew(logger, thrown);
-        }
-    }
+    internal static void CancellationCallbackThrew(Exception thrown) => Tell(logger => CancellationCallbackThrew(logger, thrown));
 
-    internal static void ActivityListenerThrew(Exception thrown)
-    {
-        if (LogDrain.Client is { } logger)
-        {
-            ActivityListenerThrew(logger, thrown);
-        }
-    }
+    internal static void ActivityListenerThrew(Exception thrown) => Tell(logger => ActivityListenerThrew(logger, thrown));
 
-    internal static void ReportFailed(Exception thrown)
+    internal static void ReportFailed(Exception thrown) => Tell(logger => ReportFailed(logger, thrown));
+
+    /// <summary>These lines are written where an event ends and on threads that work for all: a sink that throws loses its line.</summary>
+    private static void Tell(Action<ILogger> line)
     {
-        if (LogDrain.Client is { } logger)
+        if (LogDrain.Client is not { } logger)
         {
-            ReportFailed(logger, thrown);
+            return;
+        }
+
+        try
+        {
+            line(logger);
+        }
+#pragma warning disable CA1031 // Above these frames nobody catches: the process would end.
+        catch (Exception)
+#pragma warning restore CA1031
+        {
         }
     }
 

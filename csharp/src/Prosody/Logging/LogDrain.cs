@@ -35,8 +35,8 @@ internal static class LogDrain
                 throw new InvalidOperationException("Prosody's logging is configured already.");
             }
 
-            _configured = true;
             AddLocked(factory);
+            _configured = true;
         }
     }
 
@@ -85,6 +85,8 @@ internal static class LogDrain
 
     private static void AddLocked(ILoggerFactory factory)
     {
+        // A factory that cannot be used says so to its owner, and nothing has changed.
+        _ = factory.CreateLogger(Category);
         int at = Factories.FindIndex(known => ReferenceEquals(known.Factory, factory));
         int users = at < 0 ? 0 : Factories[at].Users;
         if (at >= 0)
@@ -98,19 +100,37 @@ internal static class LogDrain
 
     private static void SwitchLocked()
     {
-        Drain? before = _drain;
-        ILoggerFactory? factory = Factories.Count == 0 ? null : Factories[^1].Factory;
-        if (before is not null && ReferenceEquals(before.Factory, factory))
+        while (true)
         {
-            return;
-        }
+            ILoggerFactory? factory = Factories.Count == 0 ? null : Factories[^1].Factory;
+            if (_drain is { } before && ReferenceEquals(before.Factory, factory))
+            {
+                return;
+            }
 
-        before?.Stop();
-        Volatile.Write(ref _drain, factory is null ? null : new Drain(factory));
-        if (factory is null)
-        {
-            // Lines are kept for the next factory, whose levels nobody knows yet.
-            Filter(HighestLevel);
+            Drain? next;
+            try
+            {
+                next = factory is null ? null : new Drain(factory);
+            }
+#pragma warning disable CA1031 // Its owner has disposed of it without taking it back, which is no affair of the caller's.
+            catch (Exception)
+#pragma warning restore CA1031
+            {
+                Factories.RemoveAt(Factories.Count - 1);
+                continue;
+            }
+
+            _drain?.Stop();
+            Volatile.Write(ref _drain, next);
+            next?.Start();
+            if (next is null)
+            {
+                // Lines are kept for the next factory, whose levels nobody knows yet.
+                Filter(HighestLevel);
+            }
+
+            return;
         }
     }
 
@@ -129,14 +149,18 @@ internal static class LogDrain
             Factory = factory;
             _logger = factory.CreateLogger(Category);
             ClientLogger = factory.CreateLogger("Prosody.Client");
-            SampleLevel();
             _thread = new Thread(Run) { IsBackground = true, Name = "Prosody logs" };
-            _thread.UnsafeStart();
         }
 
         internal ILoggerFactory Factory { get; }
 
         internal ILogger ClientLogger { get; }
+
+        internal void Start()
+        {
+            SampleLevel();
+            _thread.UnsafeStart();
+        }
 
         /// <summary>Returns once the factory is not used any more; a sink that never returns is given up after a while.</summary>
         internal void Stop()

@@ -155,6 +155,51 @@ switch (args[0])
             return 0;
         }
 
+    case "sink throws":
+        {
+            // Everything that Prosody writes a line about, while the sink of the line throws: a classifier, a callback of a
+            // token and a listener that throw. Whatever escapes here ends the process.
+            Prosody.Logging.ProsodyLogging.Configure(new Thrower());
+            using var listener = new System.Diagnostics.ActivityListener
+            {
+                ShouldListenTo = static source => source.Name == "Prosody",
+                Sample = static (ref System.Diagnostics.ActivityCreationOptions<System.Diagnostics.ActivityContext> _) => System.Diagnostics.ActivitySamplingResult.AllData,
+                ActivityStopped = static _ => throw new InvalidOperationException("a listener"),
+            };
+            System.Diagnostics.ActivitySource.AddActivityListener(listener);
+            int attempts = 0;
+            var handler = new Handler(async (_, token) =>
+            {
+                switch (Interlocked.Increment(ref attempts))
+                {
+                    case 1:
+                        throw new InvalidOperationException("on a thread of ours");
+                    case 2:
+                        await Task.Yield();
+                        throw new InvalidOperationException("on a thread of the pool");
+                    case 3:
+                        token.Register(static () => throw new InvalidOperationException("a callback"));
+                        await Task.Delay(Timeout.Infinite, token).ConfigureAwait(false);
+                        break;
+                    default:
+                        break;
+                }
+            });
+            await using (ProsodyClient client = Builder().Configure(static options =>
+            {
+                options.Timeout = TimeSpan.FromMilliseconds(200);
+                options.DeferEnabled = false;
+            }).Build())
+            {
+                await client.SubscribeAsync(handler, new ClassifierThrows());
+                await client.SendAsync("topic", "key", new { A = 1 });
+                await handler.Handled(1);
+            }
+
+            Console.WriteLine(attempts == 4 ? "passed" : $"{attempts} attempts");
+            return 0;
+        }
+
     case "exit":
         {
             ProsodyClient client = Builder().Build();
@@ -263,6 +308,36 @@ internal sealed class Stubborn(CountdownEvent stuck, CountdownEvent quick, Count
         again.Signal();
         return Task.CompletedTask;
     }
+}
+
+/// <summary>A sink of which every line throws.</summary>
+internal sealed class Thrower : Microsoft.Extensions.Logging.ILoggerFactory, Microsoft.Extensions.Logging.ILogger
+{
+    public Microsoft.Extensions.Logging.ILogger CreateLogger(string categoryName) => this;
+
+    public void AddProvider(Microsoft.Extensions.Logging.ILoggerProvider provider)
+    {
+    }
+
+    public IDisposable? BeginScope<TState>(TState state)
+        where TState : notnull => null;
+
+    public bool IsEnabled(Microsoft.Extensions.Logging.LogLevel logLevel) => true;
+
+    public void Log<TState>(
+        Microsoft.Extensions.Logging.LogLevel logLevel, Microsoft.Extensions.Logging.EventId eventId, TState state, Exception? exception, Func<TState, Exception?, string> formatter) =>
+        throw new InvalidOperationException("a sink");
+
+    public void Dispose()
+    {
+    }
+}
+
+internal sealed class ClassifierThrows : IPermanentErrorClassifier
+{
+    public bool IsMessageErrorPermanent(Exception exception) => throw new InvalidOperationException("a classifier");
+
+    public bool IsTimerErrorPermanent(Exception exception) => throw new InvalidOperationException("a classifier");
 }
 
 internal sealed class NothingIsPermanent : IPermanentErrorClassifier
