@@ -11,11 +11,10 @@ internal sealed unsafe class NativeClient : NativePort
     private const int Pumps = 2;
 
     private const int ChunkSlots = 64;
-    private const int MaxChunks = 1 << 16;
 
-    private readonly EventItem[]?[] _chunks = new EventItem[MaxChunks / ChunkSlots][];
     private readonly object _gate = new();
     private readonly TokenQuestions? _tokens;
+    private EventItem[]?[] _chunks = new EventItem[16][];
     private string[] _topics = [];
 
     private NativeClient(ulong handle, Func<CancellationToken, ValueTask<OauthToken>>? tokens)
@@ -206,10 +205,10 @@ internal sealed unsafe class NativeClient : NativePort
     }
 
     /// <inheritdoc/>
-    private protected override bool Run(in PrEvent native) => Item(native.token, create: true)!.Run(in native, Subscription);
+    private protected override bool Run(in PrEvent native) => Item(native.token).Run(in native, Subscription);
 
     /// <inheritdoc/>
-    private protected override Action? Cancel(ulong token) => Item(token, create: true)!.Cancel(token);
+    private protected override Action? Cancel(ulong token) => Item(token).Cancel(token);
 
     /// <inheritdoc/>
     internal override void Abandon()
@@ -250,34 +249,38 @@ internal sealed unsafe class NativeClient : NativePort
     /// The item of an event's slot. A slot has one event at a time until its completion, so its item is never shared;
     /// the native side has as many slots as handlers ever ran at once.
     /// </summary>
-    private EventItem? Item(ulong token, bool create)
+    private EventItem Item(ulong token)
     {
         uint slot = (uint)token;
-        ref EventItem[]? chunk = ref _chunks[slot / ChunkSlots];
-        if (Volatile.Read(ref chunk) is { } items)
-        {
-            return items[slot % ChunkSlots];
-        }
+        uint number = slot / ChunkSlots;
+        EventItem[]?[] chunks = Volatile.Read(ref _chunks);
+        EventItem[]? chunk = number < chunks.Length ? Volatile.Read(ref chunks[number]) : null;
+        return (chunk ?? AddChunk(number))[slot % ChunkSlots];
+    }
 
-        if (!create)
-        {
-            return null;
-        }
-
+    private EventItem[] AddChunk(uint number)
+    {
         lock (_gate)
         {
-            if (chunk is null)
+            EventItem[]?[] chunks = _chunks;
+            if (number >= chunks.Length)
             {
-                var made = new EventItem[ChunkSlots];
-                for (int i = 0; i < made.Length; i++)
-                {
-                    made[i] = new EventItem(this);
-                }
-
-                Volatile.Write(ref chunk, made);
+                Array.Resize(ref chunks, (int)Math.Max(number + 1, 2 * (uint)chunks.Length));
             }
 
-            return chunk[slot % ChunkSlots];
+            if (chunks[number] is not { } chunk)
+            {
+                chunk = new EventItem[ChunkSlots];
+                for (int i = 0; i < chunk.Length; i++)
+                {
+                    chunk[i] = new EventItem(this);
+                }
+
+                Volatile.Write(ref chunks[number], chunk);
+            }
+
+            Volatile.Write(ref _chunks, chunks);
+            return chunk;
         }
     }
 
