@@ -163,7 +163,7 @@ impl Gate {
         mut now: Instant,
     ) -> Option<(Ready, Grant)> {
         loop {
-            let (taken, wake) = {
+            let (mut taken, wake, is_alone) = {
                 let mut inner = self.lock();
                 inner.account(ran.take());
                 if inner.closed {
@@ -186,10 +186,15 @@ impl Gate {
                     inner.idle.push(seat.number);
                 }
                 let wake = self.next_wake(&mut inner);
-                (taken, wake)
+                (taken, wake, inner.working() <= inner.active.min(self.threads))
             };
             self.wake(wake);
-            if taken.is_some() {
+            if let Some((ready, _)) = &mut taken {
+                // Others have been suspended, so this one may be, too, for long: its batch with a thousand other records
+                // must not stay in memory until then.
+                if !is_alone {
+                    ready.partition.copy_out(ready.admitted.slot, &mut ready.admitted.event);
+                }
                 return taken;
             }
             seat.woken.notified().await;

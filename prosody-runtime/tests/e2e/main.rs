@@ -24,6 +24,7 @@ mod filters;
 mod handover;
 mod insight;
 mod lifecycle;
+mod memory;
 mod mock;
 mod modes;
 mod options;

@@ -62,6 +62,8 @@ pub(crate) struct Part {
     /// Size of its decompressed batches in percent of the compressed ones, lately.
     pub(crate) percent: usize,
     pub(crate) full: bool,
+    /// Bytes it may hold, as of the last look.
+    pub(crate) limit: usize,
     /// A request that is on its way asks for it.
     pub(crate) asked: bool,
     /// Where it begins is being looked up.
@@ -82,6 +84,11 @@ impl Part {
     /// What it holds at its expected size.
     pub(crate) fn bytes(&self) -> usize {
         self.held.load(Ordering::Relaxed).saturating_add(expanded(self.queued, self.percent))
+    }
+
+    /// Its reader waits for the next records.
+    pub(crate) fn waits(&self) -> bool {
+        self.waker.is_some() && self.queue.is_empty()
     }
 
     /// Its next records are at the broker.
@@ -186,6 +193,7 @@ impl Shared {
                 held: Arc::clone(&held),
                 percent: FIRST_GUESS,
                 full: false,
+                limit: 0,
                 asked: false,
                 resolving: false,
                 looked: false,

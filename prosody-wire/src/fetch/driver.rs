@@ -16,7 +16,7 @@ use prosody_base::{Instant, watch};
 use super::buffer::{Fetched, Part, Queued, ReaderId, Shared};
 use super::cursor::Lookup;
 use super::offsets::Ends;
-use super::plan::{FIRST_WINDOW, Held, is_full, request_bytes};
+use super::plan::{FIRST_WINDOW, Held, is_full, limit, request_bytes};
 use super::session::{Key, Session, sessionless};
 use super::wire::Ask;
 use crate::cluster::{Cluster, Metadata};
@@ -240,11 +240,18 @@ impl Driver {
 
     /// Starts every request that may start now.
     fn fetch(&mut self, now: Instant) {
-        let leaders: Vec<BrokerId> = {
+        let (leaders, stuck) = {
             let mut state = self.shared.state();
             let share = self.shared.share(state.parts.len());
+            let held = self.shared.budget.held() + extra(&state) + self.reserved;
+            let free = self.shared.config.buffer_bytes.saturating_sub(held);
+            let mut stuck = None;
             for part in state.parts.values_mut() {
-                part.full = is_full(Held { bytes: part.bytes(), full: part.full }, share);
+                part.limit = limit(share, part.waits(), free);
+                part.full = is_full(Held { bytes: part.bytes(), full: part.full }, part.limit);
+                if part.full && part.waits() {
+                    stuck = stuck.or(part.source(now));
+                }
             }
             let mut leaders: Vec<BrokerId> =
                 state.parts.values().filter_map(|part| part.source(now)).collect();
@@ -252,9 +259,9 @@ impl Driver {
             leaders.dedup();
             let first = leaders.iter().position(|id| Some(*id) == self.starved).unwrap_or(0);
             leaders.rotate_left(first);
-            leaders
+            (leaders, stuck)
         };
-        self.starved = None;
+        self.starved = stuck;
         for id in leaders {
             let broker = self.brokers.entry(id).or_default();
             if broker.retry_at.is_some_and(|at| at > now) {
@@ -292,8 +299,7 @@ impl Driver {
     /// A reader waits, and the window holds what others do not read: more of the budget is used. False when all of it is.
     fn widen(&mut self) -> bool {
         let (window, budget) = (self.shared.window(), self.shared.config.buffer_bytes);
-        let waits = |part: &Part| part.waker.is_some() && part.queue.is_empty();
-        let widens = window < budget && self.shared.state().parts.values().any(waits);
+        let widens = window < budget && self.shared.state().parts.values().any(Part::waits);
         if widens {
             let wider = window.saturating_mul(2);
             if let Some(broker) = self.starved.and_then(|id| self.brokers.get_mut(&id)) {
@@ -308,7 +314,7 @@ impl Driver {
     /// fetched again later. The one case in which data is fetched twice.
     fn take_turns(&self, now: Instant) -> bool {
         let mut state = self.shared.state();
-        if !state.parts.values().any(|part| part.waker.is_some() && part.queue.is_empty()) {
+        if !state.parts.values().any(Part::waits) {
             return false;
         }
         let only_records = |part: &Part| part.queue.iter().all(|item| matches!(item, Queued::Records(_)));

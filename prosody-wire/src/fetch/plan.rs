@@ -1,8 +1,8 @@
 //! How much may be fetched now, and for which partitions, under one budget? Pure.
 //!
 //! Every open partition owns an equal share of the budget, at least one batch. It is left out of requests only while its
-//! share is full, until half of it is free again: a partition nobody reads stops itself and no other. A request asks
-//! for no more than what is free of its partitions' shares, so that the requests to other brokers find theirs. All
+//! share is full, until half of it is free again: a partition nobody reads stops itself and no other. One that is read goes
+//! on beyond its share while there is memory, since what it holds is at work. A request asks for no more than what is free of its partitions' shares, so that the requests to other brokers find theirs. All
 //! numbers are decompressed bytes: what is still compressed counts as large as that partition's batches lately became.
 
 use std::time::Duration;
@@ -37,6 +37,12 @@ pub(crate) struct Held {
 /// The share of each of `partitions`; never less than what one fetch of a partition brings.
 pub(crate) fn share(budget: usize, partitions: usize, batch: usize) -> usize {
     (budget / partitions.max(1)).max(batch)
+}
+
+/// What a partition may hold of its share. One whose reader `waits` has nothing buffered: all it holds is in the hands of
+/// those who use its records, and may be for minutes. It may go on with most of what is `free` for everybody.
+pub(crate) fn limit(share: usize, waits: bool, free: usize) -> usize {
+    if waits { share.max(free.saturating_mul(4)) } else { share }
 }
 
 /// Whether a partition is left out. Its last eighth is not worth a round trip.
@@ -113,6 +119,20 @@ mod tests {
         let reserved = expanded(first, percent);
         assert!(reserved <= share);
         assert_eq!(request_bytes(budget, reserved, share, largest, percent), Some(first));
+    }
+
+    #[test]
+    fn who_waits_may_hold_most_of_what_there_is_and_leaves_some() {
+        let (budget, share) = (64usize << 20, 2 << 20);
+        let held_at_last = |waits| {
+            (0..budget).step_by(1 << 16).find(|bytes| {
+                is_full(Held { bytes: *bytes, full: false }, limit(share, waits, budget - bytes))
+            })
+        };
+        assert!(held_at_last(false).unwrap() <= share);
+        let most = held_at_last(true).unwrap();
+        assert!((budget / 4 * 3..budget / 5 * 4).contains(&most), "{most}");
+        assert_eq!(limit(share, true, 0), share, "never less than its share");
     }
 
     proptest! {

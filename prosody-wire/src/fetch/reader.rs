@@ -161,7 +161,13 @@ impl PartitionReader {
         let Some(item) = part.queue.pop_front() else {
             match &mut part.waker {
                 Some(waker) => waker.clone_from(cx.waker()),
-                None => part.waker = Some(cx.waker().clone()),
+                None => {
+                    part.waker = Some(cx.waker().clone());
+                    // Now that it waits it may hold more.
+                    if part.full {
+                        self.shared.ring();
+                    }
+                }
             }
             return Poll::Pending;
         };

@@ -60,7 +60,7 @@ pub(super) fn choose(
             continue;
         }
         let Some(offset) = part.cursor.position() else { continue };
-        let free = share.saturating_sub(part.bytes());
+        let free = part.limit.saturating_sub(part.bytes());
         // Half of its share at a time, where that is more; of a distant broker, all that is free of it.
         let bytes = if cap.is_some() { free } else { share / 2 };
         if is_behind && cap.is_some_and(|cap| due > 0 && due.saturating_add(bytes) > cap) {
