@@ -18,7 +18,8 @@ const HEAD: &str = "\
 
 An option set in code wins over its environment variable, which wins over its default. A blank variable counts as unset,
 and so does `none` where none is the default, except for secrets, which may be that word.
-Durations read like `15s`, `250ms` or `1h 30m`; sizes are bytes or carry KiB, MiB or GiB; lists are separated by commas.
+Durations read like `15s`, `250ms` or `1h 30m`; sizes are bytes or carry KiB, MiB or GiB; lists are separated by commas; a
+text has at most 1,024 bytes.
 All problems of a configuration are reported in one error, each with its option and variable. A variable that starts with
 `PROSODY_` and is none of these is a warning that names the nearest one.
 

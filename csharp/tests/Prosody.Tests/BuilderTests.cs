@@ -113,6 +113,20 @@ public sealed class BuilderTests
         }
     }
 
+    // A group `\ud800` became the group of the replacement character, which is another one's.
+    [Fact]
+    public void A_lone_surrogate_is_a_problem_of_its_option()
+    {
+        InvalidOperationException refused = Assert.Throws<InvalidOperationException>(static () => Mock.Builder()
+            .Configure(static options =>
+            {
+                options.GroupId = "\ud800";
+                options.AllowedEvents = ["a\udc00"];
+            }).Build());
+        Assert.Contains("GroupId (PROSODY_GROUP_ID): contains a lone surrogate", refused.Message, StringComparison.Ordinal);
+        Assert.Contains("AllowedEvents (PROSODY_ALLOWED_EVENTS): contains", refused.Message, StringComparison.Ordinal);
+    }
+
     [Fact]
     public void Lists_are_not_empty_blank_padded_doubled_or_joined()
     {

@@ -24,6 +24,8 @@ pub(crate) const MAX_POLL: Duration = Duration::from_secs(10);
 const MAX_WINDOW: Duration = Duration::from_secs(86_400);
 /// What is longer counts as this: nothing runs for so long, and its sum with any time has a form.
 const AGES: Duration = Duration::from_secs(100 * 31_557_600);
+/// Longest text of an option, secrets apart. Requests carry some of them, and a client id has no more.
+const MAX_TEXT: usize = 1_024;
 /// Less could not hold one default fetch of a partition.
 const MIN_FETCH_BUFFER: u64 = 1 << 20;
 
@@ -166,6 +168,9 @@ impl Check {
     pub(super) fn text(&mut self, option: &str, value: Option<String>) -> Option<String> {
         if value.as_ref().is_some_and(|text| text.trim().is_empty()) {
             self.wrong(option, "must not be blank");
+        }
+        if value.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+            self.wrong(option, format!("must have at most {MAX_TEXT} bytes"));
         }
         value
     }

@@ -234,6 +234,14 @@ fn without_a_bound_is_only_for_sends() {
     assert_eq!(problems(options).len(), 1);
 }
 
+/// A SourceSystem of two megabytes was refused as a problem of BootstrapServers: no client id is as long.
+#[test]
+fn a_text_that_is_too_long_is_a_problem_of_its_option() {
+    let found = |len| problems(with(&[("Mock", "true"), ("SourceSystem", &"x".repeat(len))]));
+    assert_eq!(found(1_024), Vec::<String>::new());
+    assert_eq!(found(1_025), ["SourceSystem (PROSODY_SOURCE_SYSTEM): must have at most 1024 bytes"]);
+}
+
 #[test]
 fn none_is_no_value_where_that_is_the_default_and_a_secret_may_be_that_word() {
     for spec in OPTIONS.iter().filter(|spec| spec.default.starts_with("none")) {

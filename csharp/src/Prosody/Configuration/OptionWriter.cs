@@ -1,6 +1,7 @@
 // How does an option become text for the core?
 
 using System.Globalization;
+using Prosody.Interop;
 
 namespace Prosody;
 
@@ -117,7 +118,11 @@ internal sealed class OptionWriter(List<string> problems) : OptionWalk(problems)
 
     private T Add<T>(string name, T value, string? text)
     {
-        if (text is not null)
+        if (text is not null && !Utf8.HasForm(text))
+        {
+            Problem(name, "contains a lone surrogate, which has no UTF-8 form");
+        }
+        else if (text is not null)
         {
             Pairs.Add(new(name, text));
         }

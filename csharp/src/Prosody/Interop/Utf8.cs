@@ -36,6 +36,20 @@ internal static unsafe class Utf8
         }
     }
 
+    /// <summary>Whether a text has a UTF-8 form; one with a lone surrogate has none.</summary>
+    internal static bool HasForm(string text)
+    {
+        try
+        {
+            _ = Strict.GetByteCount(text);
+            return true;
+        }
+        catch (EncoderFallbackException)
+        {
+            return false;
+        }
+    }
+
     /// <summary>Gives a rented array back.</summary>
     internal static void Return(byte[]? rented)
     {
