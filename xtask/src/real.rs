@@ -216,7 +216,12 @@ impl Stage {
         members: &mut Members,
         most_twice: usize,
     ) -> Result<(), String> {
-        members.wait_handled(stored.len(), PATIENCE)?;
+        // One member may have nearly all that is left, and takes its time for each.
+        let patience = PATIENCE + Duration::from_millis(stored.len() as u64);
+        members.wait_handled(stored.len(), patience).map_err(|why| {
+            let wrong = compare(stored, &members.history()).err().unwrap_or_default();
+            format!("{why}\n{wrong}")
+        })?;
         members.leave_all()?;
         let seen = compare(stored, &members.history())?;
         if seen.duplicates > most_twice {
