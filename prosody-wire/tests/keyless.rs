@@ -23,15 +23,18 @@ fn keyless(value: &str) -> OutgoingRecord<'_> {
     OutgoingRecord { partition: None, key: None, ..record("t", 0, value) }
 }
 
+/// Batches of 1,000 bytes, whatever their records are.
+fn small_batches() -> ProducerConfig {
+    ProducerConfig { batch_size: 1_000, compression: Compression::None, ..ProducerConfig::default() }
+}
+
 /// Senders that await each record never fill a batch, and the partition was changed only when a batch was full: all their
 /// records without a key went to one partition for ever. Here they stay for the bytes of a batch and go on (KIP-794).
 #[tokio::test(start_paused = true)]
 async fn records_without_a_key_fill_one_partition_after_the_other() {
     let world = World::new(1);
     world.cluster.create_topic("t", 4).unwrap();
-    let config =
-        ProducerConfig { batch_size: 1_000, compression: Compression::None, ..ProducerConfig::default() };
-    let producer = Producer::new(&world.client, config);
+    let producer = Producer::new(&world.client, small_batches());
     let value = "x".repeat(50);
     let mut stays: Vec<(i32, usize)> = Vec::new();
     for _ in 0..1_000 {
@@ -68,12 +71,7 @@ async fn a_slow_partition_gets_fewer_records_without_a_key() {
     world.cluster.create_topic("t", 3).unwrap();
     let slow = Match::api(ApiKey::PRODUCE).partition("t", 0);
     world.cluster.control().on(slow, Action::Delay(Duration::from_millis(100)));
-    let config = ProducerConfig {
-        batch_size: 1_000,
-        request_size: 1_000,
-        compression: Compression::None,
-        ..ProducerConfig::default()
-    };
+    let config = ProducerConfig { request_size: 1_000, ..small_batches() };
     let producer = Producer::new(&world.client, config);
     let value = "x".repeat(80);
     let mut sends = Vec::new();
@@ -99,12 +97,7 @@ async fn a_slow_partition_gets_fewer_records_without_a_key() {
 async fn a_batch_that_was_left_is_sent_beside_others() {
     let world = World::new(1);
     world.cluster.create_topic("t", 64).unwrap();
-    let config = ProducerConfig {
-        batch_size: 1_000,
-        request_size: 1_000,
-        compression: Compression::None,
-        ..ProducerConfig::default()
-    };
+    let config = ProducerConfig { request_size: 1_000, ..small_batches() };
     let client = far_client(&world.cluster, &world.doors, Duration::from_millis(100));
     let producer = Producer::new(&client, config);
     let value = "x".repeat(50);
@@ -126,9 +119,7 @@ async fn records_that_waited_for_their_topic_go_where_there_is_a_leader() {
     let world = World::new(2);
     world.cluster.create_topic("t", 2).unwrap();
     world.cluster.move_leader("t", 0, -1);
-    let config =
-        ProducerConfig { batch_size: 1_000, compression: Compression::None, ..ProducerConfig::default() };
-    let producer = Producer::new(&world.client, config);
+    let producer = Producer::new(&world.client, small_batches());
     let value = "x".repeat(50);
     let deadline = world.after(5_000);
     let sends: Vec<_> = (0..200).map(|_| producer.send(keyless(&value), deadline)).collect();
