@@ -27,6 +27,8 @@ pub(crate) struct ReaderId(pub(crate) u64);
 /// The records of one partition out of one response.
 #[derive(Debug)]
 pub(crate) struct Fetched {
+    /// When it came.
+    pub(crate) at: Instant,
     pub(crate) from: Offset,
     pub(crate) records: Bytes,
     pub(crate) aborted: Vec<Aborted>,

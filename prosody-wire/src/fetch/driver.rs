@@ -2,6 +2,7 @@
 //! with a distant one, looks up positions, and follows leaders. The only folder of the fetcher that awaits.
 
 mod answers;
+mod memory;
 mod positions;
 mod replica;
 mod request;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prosody_base::{Instant, watch};
 
-use super::buffer::{Fetched, Part, Queued, ReaderId, Shared};
+use super::buffer::{ReaderId, Shared};
 use super::cursor::Lookup;
 use super::offsets::Ends;
 use super::plan::{FIRST_WINDOW, Held, is_full, limit, request_bytes};
@@ -23,6 +24,7 @@ use crate::cluster::{Cluster, Metadata};
 use crate::conn::Connection;
 use crate::error::Error;
 use crate::types::{BrokerId, LeaderEpoch};
+use memory::{HESITATION, TURN};
 use request::{Choice, choose, extra, send};
 
 /// One partition of a request that is under way.
@@ -132,12 +134,8 @@ pub(super) struct Driver {
     starved: Option<BrokerId>,
 }
 
-/// A reader whose broker is near waits for the others to read on; only after this long more memory is used for it.
-const HESITATION: Duration = Duration::from_millis(200);
 /// Requests that a distant broker may have from us at once, each for a part of its partitions.
 const OVERLAPPING: usize = 4;
-/// With shares smaller than a batch, partitions take turns of this length.
-const TURN: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Driver {
@@ -278,53 +276,7 @@ impl Driver {
                 }
             }
         }
-        let starved = self.starved.is_some();
-        self.shared.budget.starved.store(starved, std::sync::atomic::Ordering::Relaxed);
-        if !starved {
-            self.starved_at = None;
-            return;
-        }
-        let for_long = now.saturating_duration_since(*self.starved_at.get_or_insert(now));
-        // Where nothing is held, a poll that waits at a broker has reserved the memory, and nobody will read on.
-        let patient = self.shared.budget.held() > 0 && for_long < HESITATION;
-        let more = (!patient && self.widen()) || (for_long >= TURN && self.take_turns(now));
-        if more {
-            self.shared.ring();
-        }
-        if more || for_long >= TURN {
-            self.starved_at = Some(now);
-        }
-    }
-
-    /// A reader waits, and the window holds what others do not read: more of the budget is used. False when all of it is.
-    fn widen(&mut self) -> bool {
-        let (window, budget) = (self.shared.window(), self.shared.config.buffer_bytes);
-        let widens = window < budget && self.shared.state().parts.values().any(Part::waits);
-        if widens {
-            let wider = window.saturating_mul(2);
-            if let Some(broker) = self.starved.and_then(|id| self.brokers.get_mut(&id)) {
-                broker.wanted = wider;
-            }
-            self.shared.set_window(wider);
-        }
-        widens
-    }
-
-    /// A reader waits, and all memory holds what others do not read: the largest of them gives its buffer up and is
-    /// fetched again later. The one case in which data is fetched twice.
-    fn take_turns(&self, now: Instant) -> bool {
-        let mut state = self.shared.state();
-        if !state.parts.values().any(Part::waits) {
-            return false;
-        }
-        let only_records = |part: &Part| part.queue.iter().all(|item| matches!(item, Queued::Records(_)));
-        let idle = state.parts.values_mut().filter(|part| part.waker.is_none() && only_records(part));
-        let Some(part) = idle.max_by_key(|part| part.queued) else { return false };
-        let Some(Queued::Records(Fetched { from, .. })) = part.queue.front() else { return false };
-        part.cursor.rewind(*from);
-        part.clear();
-        part.retry_at = Some(now + TURN);
-        true
+        self.share_out(now);
     }
 
     /// Sends one request to a broker if it has partitions for it.

@@ -181,7 +181,7 @@ impl Driver {
                     part.retry_at = Some(now + limits.backoff);
                 }
                 part.looked &= data.records.is_empty();
-                part.data(asked.offset, data, limits.frame_bytes);
+                part.data(now, asked.offset, data, limits.frame_bytes);
             } else if data.error == ErrorCode::OFFSET_OUT_OF_RANGE {
                 part.cursor.out_of_range(asked.offset);
             } else {
@@ -199,7 +199,7 @@ impl Driver {
 
 impl Part {
     /// Takes over what a fetch from `from` brought.
-    fn data(&mut self, from: i64, data: PartitionData, largest: usize) {
+    fn data(&mut self, now: Instant, from: i64, data: PartitionData, largest: usize) {
         if self.cursor.position() != Some(from) {
             return;
         }
@@ -225,7 +225,7 @@ impl Part {
         if self.cursor.advance(from, walk) {
             let mut records = data.records;
             records.truncate(walk.complete);
-            self.push(Queued::Records(Fetched { from, records, aborted: data.aborted }));
+            self.push(Queued::Records(Fetched { at: now, from, records, aborted: data.aborted }));
         }
     }
 
