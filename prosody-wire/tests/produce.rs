@@ -522,8 +522,9 @@ async fn a_producer_id_that_is_none_is_not_taken() {
 /// producer id had nothing left to do and did that without a pause: the time of its next attempt had come and gone.
 #[tokio::test(start_paused = true)]
 async fn no_error_is_answered_by_a_tight_loop() {
-    // A follower that lags and is out of range is asked about twenty times a second.
     const TIMES: u64 = 1_000;
+    /// Five a second, for what is asked of several.
+    const ENOUGH: u64 = 100;
     let mut wrong = Vec::new();
     for api in
         [ApiKey::PRODUCE, ApiKey::METADATA, ApiKey::INIT_PRODUCER_ID, ApiKey::FETCH, ApiKey::LIST_OFFSETS]
@@ -539,7 +540,7 @@ async fn no_error_is_answered_by_a_tight_loop() {
             let reader = fetcher.open(TopicPartition::new("t", 1), StartAt::Earliest);
             tokio::time::sleep(Duration::from_secs(20)).await;
             let asked = world.cluster.control().hits(rule);
-            if asked > TIMES / 2 {
+            if asked > ENOUGH {
                 wrong.push((api.name(), error, asked));
             }
             drop((sends, reader));

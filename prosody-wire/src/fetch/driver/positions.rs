@@ -106,17 +106,21 @@ impl Driver {
             let Some(part) = state.parts.get_mut(id) else { continue };
             match ends {
                 Ends::Found { earliest, latest } => {
-                    (part.failures, part.retry_at) = (0, None);
-                    match part.cursor.found(*lookup, earliest, latest) {
-                        Some(moved) => {
-                            if matches!(lookup, Lookup::Recreated | Lookup::OtherLog) {
-                                part.clear();
-                            }
-                            part.push(Queued::Moved(moved));
-                        }
+                    let moved = part.cursor.found(*lookup, earliest, latest);
+                    if moved.is_none() && *lookup == Lookup::OutOfRange {
                         // A replica that lags: give it time to catch up.
-                        None if *lookup == Lookup::OutOfRange => part.retry_at = Some(now + limits.backoff),
-                        None => {}
+                        part.failures = part.failures.saturating_add(1);
+                        let rng = &self.shared.cluster.doors().rng;
+                        let wait = rng.backoff(limits.backoff, limits.backoff_max, part.failures);
+                        part.retry_at = Some(now + wait);
+                        continue;
+                    }
+                    (part.failures, part.retry_at) = (0, None);
+                    if let Some(moved) = moved {
+                        if matches!(lookup, Lookup::Recreated | Lookup::OtherLog) {
+                            part.clear();
+                        }
+                        part.push(Queued::Moved(moved));
                     }
                 }
                 Ends::Epoch { epoch, end } => {
