@@ -135,7 +135,7 @@ pub(super) struct Driver {
 }
 
 /// Requests that a distant broker may have from us at once, each for a part of its partitions.
-const OVERLAPPING: usize = 4;
+const OVERLAPPING: usize = 8;
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Driver {
