@@ -11,6 +11,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -212,6 +213,65 @@ async fn a_refusal_that_stays_fails_its_batch_and_no_other() {
     assert!(text.contains("t-0") && text.contains("MESSAGE_TOO_LARGE"), "{text}");
     producer.send(record("t", 0, "after"), None).await.unwrap();
     assert_eq!(world.values("t", 0), ["before", "after"]);
+}
+
+/// A topic that takes smaller batches than ours refused all records of a batch, although each of them fits (KIP-126). Here the
+/// batch goes on in two, again and again until it fits, and only a record that is too large by itself is refused.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_too_large_goes_on_in_two() {
+    for seed in 0..20 {
+        let world = World::with(ClusterConfig { brokers: 1, ..ClusterConfig::default() }, seed);
+        let small = BTreeMap::from([("max.message.bytes".to_owned(), "1500".to_owned())]);
+        world.cluster.create_topic_with("t", 1, -1, small).unwrap();
+        let config = ProducerConfig {
+            batch_size: 16_000,
+            request_size: 16_000,
+            compression: [Compression::None, Compression::Gzip][(seed % 2) as usize],
+            ..ProducerConfig::default()
+        };
+        let producer = Producer::new(&world.client, config);
+        if seed > 1 {
+            let some = Match::api(ApiKey::PRODUCE).probability(0.2).times(5);
+            world.cluster.control().on(some, Action::Error(ErrorCode::NOT_LEADER_OR_FOLLOWER.0));
+        }
+        let mut random = seed as u32 + 1;
+        let mut letter = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b'a' + (random >> 24) as u8 % 26)
+        };
+        let values: Vec<String> = (0..300)
+            .map(|n| {
+                let long = if n % 100 == 50 { 6_000 } else { 200 };
+                format!("{n} {}", (0..long).map(|_| letter()).collect::<String>())
+            })
+            .collect();
+        let sends = send_all(&producer, "t", 0, values.clone(), world.after(120_000));
+        let mut written = Vec::new();
+        for (value, send) in values.iter().zip(sends) {
+            match send.await {
+                Ok(delivery) => written.push((delivery.offset, value.clone())),
+                Err(error) => {
+                    assert!(value.len() > 6_000, "{error}");
+                    assert_eq!(error.outcome, SendOutcome::NotWritten);
+                    assert!(error.to_string().contains("MESSAGE_TOO_LARGE"), "{error}");
+                }
+            }
+        }
+        let log = world.values("t", 0);
+        let expected: Vec<(i64, String)> = (0..).zip(log).collect();
+        assert_eq!(written.len(), 297);
+        assert_eq!(written, expected, "seed {seed}");
+        assert_eq!(world.cluster.violations(), []);
+        // What comes later is small enough at once.
+        let asked = || world.cluster.requests(ApiKey::PRODUCE).len();
+        let before = asked();
+        let fitting = values.iter().filter(|value| value.len() < 6_000).cloned();
+        for send in send_all(&producer, "t", 0, fitting, None) {
+            send.await.unwrap();
+        }
+        let batches = 297 * 220 / 1_000;
+        assert!(seed > 1 || asked() - before < batches * 2, "{} requests", asked() - before);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,7 +45,10 @@ Kafka 3.9 does not serve version 1.
 
 /// What this client uses of each API.
 const USED: &[(&str, &str)] = &[
-    ("Produce", "idempotent batches (KIP-98), new leaders in answers (KIP-951)"),
+    (
+        "Produce",
+        "idempotent batches (KIP-98), batches too large are split (KIP-126), new leaders in answers (KIP-951)",
+    ),
     (
         "Fetch",
         "sessions (KIP-227), leader epochs (KIP-320), closest replica (KIP-392), topic ids (KIP-516), new leaders in answers (KIP-951)",

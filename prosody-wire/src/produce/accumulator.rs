@@ -216,9 +216,10 @@ impl Accumulator {
         let Some(queue) = self.partitions.get_mut(place) else {
             return Err(no_partition(record.topic, -1, 0));
         };
-        let fits = queue.open.back().is_some_and(|batch| batch.builder.size() + size <= self.batch_size);
+        let largest = self.batch_size.min(queue.largest);
+        let fits = queue.open.back().is_some_and(|batch| batch.builder.size() + size <= largest);
         if !fits {
-            let room = queue.last_size.max(size).min(self.batch_size.max(size));
+            let room = queue.last_size.max(size).min(largest.max(size));
             let completion = Completion::new(Arc::clone(&queue.topic), queue.partition);
             let builder = BatchBuilder::new(self.pool.clone(), room);
             queue.open.push_back(OpenBatch::new(BatchId(self.next_batch), builder, completion));
@@ -281,6 +282,12 @@ impl Accumulator {
         let sending = self.place(&view, record.timestamp, record.deadline);
         self.waiting = waiting;
         sending.settle(&slot);
+    }
+
+    /// The name of one more batch.
+    pub(crate) fn name_batch(&mut self) -> BatchId {
+        self.next_batch += 1;
+        BatchId(self.next_batch - 1)
     }
 
     /// Memory came back.

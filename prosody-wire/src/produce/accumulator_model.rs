@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::{BatchLimits, Batches, Compression, Compressor, Decompressor};
-use crate::produce::queue::SealedBatch;
+use crate::produce::sealed::SealedBatch;
 use crate::types::BrokerId;
 use proptest::prelude::*;
 use std::future::Future;
@@ -116,8 +116,9 @@ impl World {
             queue.sealed.push_back(SealedBatch {
                 id,
                 bytes,
-                sequence,
-                indices,
+                sequence: Some(sequence),
+                indices: 0..indices,
+                is_part: false,
                 completion,
                 deadlines,
                 charge,

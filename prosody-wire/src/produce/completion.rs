@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -76,7 +77,7 @@ pub(crate) struct Completion {
     topic: Topic,
     partition: i32,
     end: OnceLock<BatchEnd>,
-    /// Some records ended before their batch did.
+    /// Some records ended before their batch did, or a part of it has.
     has_early: AtomicBool,
     open: Mutex<Open>,
 }
@@ -87,6 +88,8 @@ struct Open {
     early: BTreeMap<u32, SendError>,
     /// Early ends that are not in the batch any more, so that later records have lower offsets.
     removed: Vec<u32>,
+    /// How parts of the batch ended that were sent by themselves.
+    parts: Vec<(Range<u32>, BatchEnd)>,
 }
 
 impl Completion {
@@ -126,11 +129,36 @@ impl Completion {
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
+    /// Ends a part of the batch, which was split; the first end counts.
+    pub(crate) fn finish_part(&self, part: Range<u32>, end: BatchEnd) {
+        let wakers: Vec<Waker> = {
+            let mut open = self.open();
+            if open.part(part.start).is_some() {
+                return;
+            }
+            open.parts.push((part.clone(), end));
+            self.has_early.store(true, Ordering::Release);
+            let (from, count) = (part.start as usize, part.len());
+            open.wakers.iter_mut().skip(from).take(count).filter_map(Option::take).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The record behind the first `count` that are still in this part of the batch.
+    pub(crate) fn behind(&self, part: Range<u32>, count: u32) -> u32 {
+        let open = self.open();
+        let in_it = part.clone().filter(|index| !open.removed.contains(index));
+        in_it.skip(count as usize).min().unwrap_or(part.end)
+    }
+
     fn poll(&self, index: u32, timestamp: i64, cx: &mut Context<'_>) -> Poll<Result<Delivery, SendError>> {
         if let Some(end) = self.end.get() {
             return Poll::Ready(self.result(end, index, timestamp));
         }
         let mut open = self.open();
+        if let Some((part, end)) = open.part(index) {
+            return Poll::Ready(self.result_in(&open, part.start, end, index, timestamp));
+        }
         if let Some(error) = open.early.get(&index) {
             return Poll::Ready(Err(error.clone()));
         }
@@ -153,24 +181,37 @@ impl Completion {
     }
 
     fn result(&self, end: &BatchEnd, index: u32, timestamp: i64) -> Result<Delivery, SendError> {
-        let mut missing = 0;
-        if self.has_early.load(Ordering::Acquire) {
-            let open = self.open();
-            missing = open.removed.iter().filter(|removed| **removed < index).count();
-            let written = matches!(end, BatchEnd::Written { .. });
-            if let Some(error) = open.early.get(&index)
-                && !(written && error.outcome == SendOutcome::Unknown)
-            {
-                return Err(error.clone());
-            }
+        if !self.has_early.load(Ordering::Acquire) {
+            return self.result_in(&Open::default(), 0, end, index, timestamp);
         }
+        let open = self.open();
+        let (first, end) = open.part(index).map_or((0, end), |(part, end)| (part.start, end));
+        self.result_in(&open, first, end, index, timestamp)
+    }
+
+    /// What became of a record of a batch, or a part of one, that begins with record `first`.
+    fn result_in(
+        &self,
+        open: &Open,
+        first: u32,
+        end: &BatchEnd,
+        index: u32,
+        timestamp: i64,
+    ) -> Result<Delivery, SendError> {
+        let written = matches!(end, BatchEnd::Written { .. });
+        if let Some(error) = open.early.get(&index)
+            && !(written && error.outcome == SendOutcome::Unknown)
+        {
+            return Err(error.clone());
+        }
+        let missing = open.removed.iter().filter(|removed| (first..index).contains(removed)).count();
         match end {
             BatchEnd::Written { base, append_time } => Ok(Delivery {
                 topic: Arc::clone(&self.topic),
                 partition: self.partition,
                 offset: match base {
                     -1 => -1,
-                    base => base.saturating_add(i64::from(index)).saturating_sub(missing as i64),
+                    base => base.saturating_add(i64::from(index - first)).saturating_sub(missing as i64),
                 },
                 timestamp: append_time.unwrap_or(timestamp),
             }),
@@ -180,6 +221,13 @@ impl Completion {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// The part that a record is in, if that has ended by itself.
+    fn part(&self, index: u32) -> Option<&(Range<u32>, BatchEnd)> {
+        self.parts.iter().find(|(part, _)| part.contains(&index))
     }
 }
 

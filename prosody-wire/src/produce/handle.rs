@@ -20,7 +20,8 @@ pub struct ProducerConfig {
     pub compression: Compression,
     /// How keys choose partitions. Default [`Partitioner::Crc32Consistent`].
     pub partitioner: Partitioner,
-    /// Bytes a batch grows to under load, before compression. A larger record makes a larger batch. Default 128 KiB.
+    /// Bytes a batch grows to under load, before compression. A larger record makes a larger batch. A batch that is larger
+    /// than its topic takes (`max.message.bytes`) is split, and later ones are smaller (KIP-126). Default 128 KiB.
     pub batch_size: usize,
     /// Bytes of batches after which a request is sent. Default 1 MiB.
     pub request_size: usize,

@@ -26,6 +26,7 @@ mod handle;
 mod partitioner;
 mod queue;
 mod record;
+mod sealed;
 mod sequencer;
 #[cfg(test)]
 mod sequencer_model;

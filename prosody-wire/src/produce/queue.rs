@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use prosody_base::Instant;
 
 use super::completion::{BatchEnd, Completion, SendError, SendOutcome};
+use super::sealed::{SealedBatch, plain, rewrite};
 use super::sequencer::{BatchId, Sequence, Sequencer, Verdict};
-use crate::batch::{BatchBuilder, BatchLimits, Batches, BufferPool, Decompressor};
+use crate::batch::{BatchBuilder, BufferPool};
 use crate::error::{Error, ErrorKind};
 use crate::types::{BrokerId, Topic};
 
@@ -33,6 +33,15 @@ impl Deadlines {
         if !covered {
             self.0.push((index, deadline.map(|deadline| deadline + DEADLINE_STEP)));
         }
+    }
+
+    /// Takes off what is said of records from `index` on.
+    pub(crate) fn split_off(&mut self, index: u32) -> Deadlines {
+        let at = self.0.partition_point(|run| run.0 < index);
+        let before = self.0.get(at.saturating_sub(1)).filter(|_| at > 0).map(|run| (index, run.1));
+        let others = self.0.split_off(at);
+        let is_inside = others.first().is_none_or(|run| run.0 > index);
+        Deadlines(before.filter(|_| is_inside).into_iter().chain(others).collect())
     }
 
     /// The first deadline still ahead of `now`.
@@ -96,49 +105,12 @@ impl OpenBatch {
     /// # Errors
     /// When the batch this producer wrote cannot be read back, which is a defect of it.
     pub(crate) fn drop_removed(&mut self, pool: &BufferPool) -> Result<u32, Error> {
-        if self.removed.is_empty() {
-            return Ok(self.builder.count());
+        if !self.removed.is_empty() {
+            self.builder =
+                rewrite(plain(&mut self.builder, pool)?, pool, |index| !self.removed.contains(&index))?;
         }
-        let broken = |why: String| Error::new("writing a batch again", ErrorKind::Encode(why));
-        let mut plain = std::mem::replace(&mut self.builder, BatchBuilder::new(pool.clone(), 0));
-        let bytes = plain
-            .seal(crate::batch::Compression::None, &mut crate::batch::Compressor::new(), Default::default())
-            .map_err(|why| broken(why.to_string()))?
-            .unwrap_or_default();
-        let mut fresh = BatchBuilder::new(pool.clone(), bytes.len());
-        let limits = BatchLimits { headers_per_record: u32::MAX, decompressed_bytes: usize::MAX };
-        let mut decompressor = Decompressor::new(pool.clone());
-        let mut index = 0;
-        for raw in Batches::new(bytes, limits) {
-            let batch =
-                raw.and_then(|raw| raw.open(&mut decompressor)).map_err(|why| broken(why.to_string()))?;
-            for record in batch.records() {
-                let record = record.map_err(|why| broken(why.to_string()))?;
-                if !self.removed.contains(&index) {
-                    let headers = record.headers().map(|header| (header.key, header.value));
-                    fresh
-                        .append(record.timestamp(), record.key(), record.value(), headers)
-                        .map_err(|why| broken(why.to_string()))?;
-                }
-                index += 1;
-            }
-        }
-        self.builder = fresh;
         Ok(self.builder.count())
     }
-}
-
-/// A batch that has a sequence and no final answer.
-#[derive(Debug)]
-pub(crate) struct SealedBatch {
-    pub(crate) id: BatchId,
-    pub(crate) bytes: Bytes,
-    pub(crate) sequence: Sequence,
-    /// Records that were ever in it, those given up before it was sent included.
-    pub(crate) indices: u32,
-    pub(crate) completion: Arc<Completion>,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) charge: usize,
 }
 
 /// One partition's part of the producer.
@@ -159,6 +131,8 @@ pub(crate) struct PartitionQueue {
     pub(crate) last_sent: Option<Instant>,
     /// Size of the last batch, the guess for the next.
     pub(crate) last_size: usize,
+    /// The broker refused larger batches.
+    pub(crate) largest: usize,
     /// Bytes of records without a key that come here before another partition is chosen for them.
     pub(crate) stay: usize,
 }
@@ -178,6 +152,7 @@ impl PartitionQueue {
             last_error: None,
             last_sent: None,
             last_size: 0,
+            largest: usize::MAX,
             stay: 0,
         }
     }
@@ -228,7 +203,9 @@ impl PartitionQueue {
         }
         loop {
             let full = self.open.len() > 1
-                || self.open.front().is_some_and(|batch| batch.is_left || batch.builder.size() >= batch_size);
+                || self.open.front().is_some_and(|batch| {
+                    batch.is_left || batch.builder.size() >= batch_size.min(self.largest)
+                });
             let idle = self.sequencer.outstanding() == 0;
             if !(full || (idle && partial)) || !self.sequencer.can_take() {
                 return None;
@@ -274,7 +251,7 @@ impl PartitionQueue {
     fn end(&mut self, id: BatchId, end: BatchEnd) -> usize {
         let Some(at) = self.sealed.iter().position(|batch| batch.id == id) else { return 0 };
         let Some(batch) = self.sealed.remove(at) else { return 0 };
-        batch.completion.finish(end);
+        batch.finish(end);
         batch.charge
     }
 
@@ -298,7 +275,7 @@ impl PartitionQueue {
                 over.push(batch.id);
                 continue;
             }
-            for index in batch.deadlines.passed(now, batch.indices) {
+            for index in batch.deadlines.passed(now, batch.indices.end) {
                 // Its batch goes on for the others' sake, so it may well be written.
                 let error = SendError { error: error(), outcome: SendOutcome::Unknown };
                 batch.completion.end_early(index, error, false);
@@ -314,7 +291,7 @@ impl PartitionQueue {
             if self.sequencer.holds(id) {
                 // Still on the wire: its senders know, its place in the sequence stays until the answer comes.
                 if let Some(batch) = self.sealed.iter().find(|batch| batch.id == id) {
-                    batch.completion.finish(end);
+                    batch.finish(end);
                 }
             } else {
                 freed += self.end(id, end);
@@ -344,7 +321,7 @@ impl PartitionQueue {
                 true => SendOutcome::Unknown,
                 false => SendOutcome::NotWritten,
             };
-            batch.completion.finish(BatchEnd::Failed(SendError { error: error.clone(), outcome }));
+            batch.finish(BatchEnd::Failed(SendError { error: error.clone(), outcome }));
         }
         freed
     }

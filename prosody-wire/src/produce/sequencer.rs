@@ -184,9 +184,10 @@ impl Sequencer {
             }
         }
         let identity = self.identity?;
-        let alone = !self.established;
-        let (index, entry) = self.entries.iter_mut().enumerate().find(|(_, entry)| !entry.in_flight)?;
-        if alone && index > 0 {
+        let (window, oldest) = (self.window(), self.entries.front()?.ordinal);
+        let entry = self.entries.iter_mut().find(|entry| !entry.in_flight)?;
+        // Batches that were split are more than were taken.
+        if entry.ordinal.saturating_sub(oldest) >= window {
             return None;
         }
         entry.in_flight = true;
@@ -235,6 +236,26 @@ impl Sequencer {
             Verdict::Retry => Verdict::Retry,
             over => self.give_up(batch, over),
         }
+    }
+
+    /// The broker refused the batch because it is too large: it goes on as two, `batch` with the first `records` and `rest`
+    /// with the others. What is behind keeps its sequences, since the two take the place of the one. `false` where that
+    /// cannot be: the log may hold it, its time is over, or it is one record.
+    pub(crate) fn split(&mut self, batch: BatchId, records: u32, rest: BatchId) -> bool {
+        let Some(index) = self.position(batch) else { return false };
+        let Some(entry) = self.entries.get_mut(index) else { return false };
+        if entry.maybe_written || entry.expired || records == 0 || records >= entry.records {
+            return false;
+        }
+        entry.in_flight = false;
+        let first = advance(entry.first, records);
+        let other = Entry { batch: rest, records: entry.records - records, first, ..entry.clone() };
+        entry.records = records;
+        self.draining = true;
+        self.entries.insert(index + 1, other);
+        self.entries.iter_mut().skip(index + 1).for_each(|entry| entry.ordinal += 1);
+        self.next_ordinal += 1;
+        true
     }
 
     /// No answer came, or one that leaves the effect open (REQUEST_TIMED_OUT).

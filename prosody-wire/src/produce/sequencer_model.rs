@@ -34,6 +34,8 @@ enum Answer {
     Never,
     /// Appended, but the answer leaves it open (REQUEST_TIMED_OUT).
     AppendedUnclear,
+    /// MESSAGE_TOO_LARGE.
+    TooLarge,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -44,6 +46,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(Op::Serve(Answer::Later)),
         1 => Just(Op::Serve(Answer::Never)),
         1 => Just(Op::Serve(Answer::AppendedUnclear)),
+        1 => Just(Op::Serve(Answer::TooLarge)),
         2 => Just(Op::ServeZombie),
         8 => Just(Op::Deliver),
         1 => Just(Op::Cut),
@@ -53,6 +56,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     ];
     proptest::collection::vec(op, 0..120)
 }
+
+/// A batch has so many names, of which it uses one for each part it is split into.
+const NAMES: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -66,6 +72,7 @@ enum Reply {
     Written,
     Refused(Refusal),
     Unclear,
+    TooLarge,
 }
 
 /// What the broker knows of the producer in this partition.
@@ -147,6 +154,7 @@ impl World {
             Answer::Normal => self.append(request),
             Answer::Later => Reply::Refused(Refusal::Later),
             Answer::Never => Reply::Refused(Refusal::Never),
+            Answer::TooLarge => Reply::TooLarge,
             Answer::AppendedUnclear => match self.append(request) {
                 Reply::Written => Reply::Unclear,
                 refused => refused,
@@ -165,6 +173,17 @@ impl World {
             }
             Reply::Refused(refusal) => self.client.refused(request.batch, refusal),
             Reply::Unclear => self.client.lost(request.batch),
+            Reply::TooLarge => {
+                let (id, first) = (request.batch, request.records / 2);
+                // Between it and the next one.
+                let rest = BatchId(id.0 + NAMES / 4 * u64::from(first));
+                if self.client.split(id, first, rest) {
+                    self.records.insert(id, first);
+                    self.records.insert(rest, request.records - first);
+                    return;
+                }
+                self.client.refused(id, Refusal::Never)
+            }
         };
         self.judge(request.batch, verdict);
     }
@@ -172,7 +191,7 @@ impl World {
     fn run(&mut self, op: Op) {
         match op {
             Op::Take(records) => {
-                let batch = BatchId(self.records.len() as u64);
+                let batch = BatchId(NAMES * self.records.len() as u64);
                 if let Some(sequence) = self.client.take(batch, u32::from(records)) {
                     self.records.insert(batch, u32::from(records));
                     self.send(batch, sequence);
@@ -225,7 +244,9 @@ impl World {
                 }
             }
         }
-        assert!(self.client.outstanding() as u64 <= MAX_IN_FLIGHT);
+        let parts = 4;
+        assert!(self.client.outstanding() as u64 <= MAX_IN_FLIGHT * parts);
+        assert!((self.wire.len() + self.answers.len()) as u64 <= MAX_IN_FLIGHT);
     }
 
     fn settle(&mut self) {
@@ -305,4 +326,28 @@ fn an_epoch_that_cannot_grow_asks_for_a_new_producer_id() {
     client.adopt(Identity { id: 8, epoch: 0 });
     let again = Sequence { identity: Identity { id: 8, epoch: 0 }, first: 0 };
     assert_eq!(client.resend(), Some((BatchId(0), again)));
+}
+
+/// A broker knows the last five batches again. A sixth that is on its way could have the answer to the first one lost, and
+/// that one sent again would be refused as out of order, or be in the log twice.
+#[test]
+fn parts_of_batches_stay_within_what_a_broker_recognises() {
+    let mut client = Sequencer::default();
+    client.adopt(Identity { id: 7, epoch: 3 });
+    client.take(BatchId(0), 4).expect("free");
+    client.written(BatchId(0));
+    for batch in 1..=MAX_IN_FLIGHT {
+        client.take(BatchId(batch), 4).expect("free");
+    }
+    assert!(client.split(BatchId(1), 2, BatchId(10)));
+    for batch in 2..=MAX_IN_FLIGHT {
+        assert_eq!(client.refused(BatchId(batch), Refusal::OutOfOrder), Verdict::Retry);
+    }
+    let sent: Vec<u64> = std::iter::from_fn(|| client.resend()).map(|(batch, _)| batch.0).collect();
+    assert_eq!(sent, [1, 10, 2, 3, 4]);
+    client.written(BatchId(1));
+    let (batch, sequence) = client.resend().expect("one more");
+    assert_eq!((batch, sequence.first), (BatchId(5), 20));
+    assert!(!client.split(BatchId(10), 2, BatchId(11)), "two records are split after the first");
+    assert!(client.split(BatchId(10), 1, BatchId(11)));
 }

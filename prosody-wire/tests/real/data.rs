@@ -81,6 +81,28 @@ fn connections_that_the_broker_closed_are_replaced_silently() {
     });
 }
 
+/// All records of a batch were refused because together they were larger than the topic takes. Here the batch is split.
+#[test]
+fn a_batch_that_is_too_large_goes_on_in_two() {
+    play("too-large", 1, CLASSIC, |stage| async move {
+        stage.create(1, &[("max.message.bytes", "2000")]).await;
+        let config = ProducerConfig {
+            compression: prosody_wire::batch::Compression::None,
+            ..ProducerConfig::default()
+        };
+        let producer = Producer::new(&stage.client, config);
+        let all: Vec<String> = (0..500).map(|n| format!("{n}{}", "x".repeat(150))).collect();
+        let sends: Vec<_> = all.iter().map(|value| producer.send(stage.record(0, value), None)).collect();
+        for (offset, send) in (0..).zip(sends) {
+            assert_eq!(send.await.unwrap().offset, offset);
+        }
+        assert_eq!(values(&mut stage.reader(0, 0), 500).await, all);
+        let alone = producer.send(stage.record(0, &"x".repeat(3_000)), None).await.unwrap_err();
+        assert_eq!(alone.outcome, SendOutcome::NotWritten);
+        assert!(alone.to_string().contains("MESSAGE_TOO_LARGE"), "{alone}");
+    });
+}
+
 /// A reader of an offset that retention had taken asked for ever. Here it is told, once, and reads on at what is left.
 #[test]
 fn an_offset_out_of_range_is_reset_once() {

@@ -89,7 +89,7 @@ impl Accumulator {
         }
         for queue in &mut self.partitions {
             ended += queue.open.iter().map(|batch| batch.live() as usize).sum::<usize>();
-            ended += queue.sealed.iter().map(|batch| batch.indices as usize).sum::<usize>();
+            ended += queue.sealed.iter().map(|batch| batch.indices.len()).sum::<usize>();
             queue.abandon(error);
         }
         self.used = 0;

@@ -1,5 +1,7 @@
 //! What does an answer, or its loss, mean for each batch of a request?
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prosody_base::Instant;
 
@@ -76,9 +78,10 @@ impl Driver {
         }
     }
 
-    fn apply(&self, now: Instant, broker: BrokerId, batches: &[(usize, BatchId)], answer: &Answer) {
+    fn apply(&mut self, now: Instant, broker: BrokerId, batches: &[(usize, BatchId)], answer: &Answer) {
         let mut refresh = false;
-        let mut state = self.shared.state();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state();
         for (place, batch) in batches {
             let Some(queue) = state.partitions.get_mut(*place) else { continue };
             let found = answer
@@ -101,6 +104,13 @@ impl Driver {
                 continue;
             }
             let error = Error::new(doing.to_string(), ErrorKind::Broker(found.error, found.message.clone()));
+            if matches!(found.error, ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE)
+                && self.split(&mut state, *place, *batch)
+            {
+                tracing::debug!(%error, "a batch is split");
+                continue;
+            }
+            let Some(queue) = state.partitions.get_mut(*place) else { continue };
             refresh |= found.error.disposition() == Disposition::RefreshMetadata;
             let verdict = match meaning {
                 Meaning::Refused(refusal) => queue.sequencer.refused(*batch, refusal),
@@ -112,6 +122,17 @@ impl Driver {
         if refresh {
             self.shared.cluster.refresh_soon("a Produce response named an old leader");
         }
+    }
+
+    /// Whether the records of a batch that is too large go on in two.
+    fn split(&mut self, state: &mut Accumulator, place: usize, batch: BatchId) -> bool {
+        let rest = state.name_batch();
+        let Some(queue) = state.partitions.get_mut(place) else { return false };
+        let codec = (self.shared.config.compression, &mut self.compressor);
+        queue.split(batch, rest, &self.pool, codec).unwrap_or_else(|error| {
+            tracing::error!(%error, "a batch that is too large could not be split");
+            false
+        })
     }
 
     fn judge(

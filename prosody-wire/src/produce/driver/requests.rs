@@ -10,7 +10,8 @@ use super::{Driver, Event};
 use crate::batch::{ProducerStamp, restamp};
 use crate::conn::Connection;
 use crate::error::Error;
-use crate::produce::queue::{OpenBatch, SealedBatch};
+use crate::produce::queue::OpenBatch;
+use crate::produce::sealed::SealedBatch;
 use crate::produce::sequencer::{BatchId, Refusal, Sequence};
 use crate::produce::wire::{self, PartitionBatch};
 use crate::proto::ApiKey;
@@ -127,8 +128,9 @@ impl Driver {
         queue.sealed.push_back(SealedBatch {
             id,
             bytes: kept,
-            sequence,
-            indices,
+            sequence: Some(sequence),
+            indices: 0..indices,
+            is_part: false,
             completion,
             deadlines,
             charge,
@@ -145,9 +147,9 @@ impl Driver {
     fn seal_again(&mut self, place: usize, id: BatchId, sequence: Sequence) -> Option<Bytes> {
         let mut state = self.shared.state();
         let sealed = state.partitions.get_mut(place)?.sealed.iter_mut().find(|batch| batch.id == id)?;
-        if sealed.sequence != sequence {
+        if sealed.sequence != Some(sequence) {
             sealed.bytes = restamp(&sealed.bytes, &self.pool, stamp(sequence))?;
-            sealed.sequence = sequence;
+            sealed.sequence = Some(sequence);
         }
         Some(sealed.bytes.clone())
     }
