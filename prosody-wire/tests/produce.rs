@@ -529,25 +529,28 @@ async fn random_faults_keep_the_promise() {
                 world.cluster.move_leader("t", rng.below(3) as i32, rng.below(3) as i32 + 1);
             }
         }
+        let mut ends = Vec::new();
         for (partition, value, send) in sends {
-            let log = world.values("t", partition);
-            match send.await {
+            ends.push((partition, value, send.await));
+        }
+        world.cluster.control().clear();
+        producer.close(world.now() + Duration::from_secs(100)).await.unwrap();
+        let logs: Vec<Vec<String>> = (0..3).map(|partition| world.values("t", partition)).collect();
+        for (partition, value, end) in ends {
+            let log = &logs[partition as usize];
+            match end {
                 Ok(delivery) if delivery.offset >= 0 => {
-                    let log = world.values("t", partition);
                     assert_eq!(log[delivery.offset as usize], value, "seed {seed}");
                 }
-                Ok(_) => assert!(world.values("t", partition).contains(&value), "seed {seed}"),
+                Ok(_) => assert!(log.contains(&value), "seed {seed}"),
                 Err(error) if error.outcome == SendOutcome::NotWritten => {
                     assert!(!log.contains(&value), "seed {seed}: {value} {error}");
                 }
                 Err(_) => {}
             }
         }
-        world.cluster.control().clear();
-        producer.close(world.now() + Duration::from_secs(100)).await.unwrap();
-        for partition in 0..3 {
-            let log: Vec<usize> =
-                world.values("t", partition).iter().map(|value| value.parse().unwrap()).collect();
+        for log in logs {
+            let log: Vec<usize> = log.iter().map(|value| value.parse().unwrap()).collect();
             assert!(log.is_sorted_by(|a, b| a < b), "seed {seed}: once each and in order, not {log:?}");
         }
         assert_eq!(world.cluster.violations(), [], "seed {seed}");
