@@ -34,8 +34,8 @@ public sealed class DocSnippetTests
     public void The_loop_and_the_worker_come_to_their_ends()
     {
         Assert.Equal(["first", "second"], Output.Value["loop"]);
-        // It may have met what the quick start has sent.
-        Assert.Equal("Shutting down gracefully...", Output.Value["worker"][^1]);
+        // It may have met what the quick start has sent, also while it drained.
+        Assert.Contains("Shutting down gracefully...", Output.Value["worker"]);
     }
 
     /// <summary>The lines each sample has written.</summary>
