@@ -55,23 +55,23 @@ impl PartitionQueue {
         pool: &BufferPool,
         (compression, compressor): (Compression, &mut Compressor),
     ) -> Result<bool, Error> {
+        let Some(middle) = self.sequencer.divisible(id).map(|records| records / 2) else { return Ok(false) };
         let Some(at) = self.sealed.iter().position(|batch| batch.id == id) else { return Ok(false) };
         let Some(batch) = self.sealed.get(at) else { return Ok(false) };
         let mut half = |keep: &dyn Fn(u32) -> bool| {
             let mut half = rewrite(batch.bytes.clone(), pool, keep)?;
-            let (count, size) = (half.count(), half.size());
+            let size = half.size();
             let bytes = half.seal(compression, compressor, ProducerStamp::default());
-            Ok::<_, Error>((bytes.map_err(|why| broken(&why))?.unwrap_or_default(), count, size))
+            Ok::<_, Error>((bytes.map_err(|why| broken(&why))?.unwrap_or_default(), size))
         };
-        let middle = rewrite(batch.bytes.clone(), pool, |_| true)?.count() / 2;
-        let (first, count, size) = half(&|index| index < middle)?;
-        let (second, ..) = half(&|index| index >= middle)?;
-        if !self.sequencer.split(id, count, rest) {
+        let (first, size) = half(&|index| index < middle)?;
+        let (second, _) = half(&|index| index >= middle)?;
+        if !self.sequencer.split(id, middle, rest) {
             return Ok(false);
         }
         self.largest = self.largest.min(size.max(SMALLEST));
         let Some(batch) = self.sealed.get_mut(at) else { return Ok(false) };
-        let end = batch.completion.behind(batch.indices.clone(), count);
+        let end = batch.completion.behind(batch.indices.clone(), middle);
         let other = SealedBatch {
             id: rest,
             bytes: second,

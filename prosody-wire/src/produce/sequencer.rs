@@ -238,15 +238,21 @@ impl Sequencer {
         }
     }
 
+    /// The records of a batch that may be split. `None` for others: the log may hold it, its time is over, or it is one record.
+    pub(crate) fn divisible(&self, batch: BatchId) -> Option<u32> {
+        let entry = self.entries.iter().find(|entry| entry.batch == batch)?;
+        (!entry.maybe_written && !entry.expired && entry.records > 1).then_some(entry.records)
+    }
+
     /// The broker refused the batch because it is too large: it goes on as two, `batch` with the first `records` and `rest`
-    /// with the others. What is behind keeps its sequences, since the two take the place of the one. `false` where that
-    /// cannot be: the log may hold it, its time is over, or it is one record.
+    /// with the others. What is behind keeps its sequences, since the two take the place of the one. `false` unless it is
+    /// [divisible](Sequencer::divisible) there.
     pub(crate) fn split(&mut self, batch: BatchId, records: u32, rest: BatchId) -> bool {
-        let Some(index) = self.position(batch) else { return false };
-        let Some(entry) = self.entries.get_mut(index) else { return false };
-        if entry.maybe_written || entry.expired || records == 0 || records >= entry.records {
+        if !self.divisible(batch).is_some_and(|all| (1..all).contains(&records)) {
             return false;
         }
+        let Some(index) = self.position(batch) else { return false };
+        let Some(entry) = self.entries.get_mut(index) else { return false };
         entry.in_flight = false;
         let first = advance(entry.first, records);
         let other = Entry { batch: rest, records: entry.records - records, first, ..entry.clone() };

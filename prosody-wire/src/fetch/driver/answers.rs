@@ -231,18 +231,22 @@ impl Part {
 
     /// The broker refused this partition.
     pub(super) fn refused(&mut self, now: Instant, code: ErrorCode, error: Error, cluster: &Cluster) {
-        self.failures = self.failures.saturating_add(1);
-        let retriable = matches!(code.disposition(), Disposition::Retry | Disposition::RefreshMetadata);
-        let (limits, rng) = (cluster.limits(), &cluster.doors().rng);
-        let wait = match retriable {
-            true => rng.backoff(limits.backoff, limits.backoff_max, self.failures),
-            false => limits.backoff_max,
-        };
-        self.retry_at = Some(now + wait);
         tracing::debug!(%error, "a partition was not fetched");
-        if !retriable {
+        if matches!(code.disposition(), Disposition::Retry | Disposition::RefreshMetadata) {
+            self.put_off(now, cluster);
+        } else {
+            self.failures = self.failures.saturating_add(1);
+            self.retry_at = Some(now + cluster.limits().backoff_max);
             self.push(Queued::Failed(error));
         }
+    }
+
+    /// It is asked for again after a wait that grows while nothing comes.
+    pub(super) fn put_off(&mut self, now: Instant, cluster: &Cluster) {
+        self.failures = self.failures.saturating_add(1);
+        let limits = cluster.limits();
+        let wait = cluster.doors().rng.backoff(limits.backoff, limits.backoff_max, self.failures);
+        self.retry_at = Some(now + wait);
     }
 }
 

@@ -99,7 +99,6 @@ impl Driver {
                 return;
             }
         };
-        let limits = self.shared.cluster.limits().clone();
         let mut refresh = false;
         let mut state = self.shared.state();
         for ((id, lookup, leader_epoch), ends) in asked.iter().zip(ends) {
@@ -109,10 +108,7 @@ impl Driver {
                     let moved = part.cursor.found(*lookup, earliest, latest);
                     if moved.is_none() && *lookup == Lookup::OutOfRange {
                         // A replica that lags: give it time to catch up.
-                        part.failures = part.failures.saturating_add(1);
-                        let rng = &self.shared.cluster.doors().rng;
-                        let wait = rng.backoff(limits.backoff, limits.backoff_max, part.failures);
-                        part.retry_at = Some(now + wait);
+                        part.put_off(now, &self.shared.cluster);
                         continue;
                     }
                     (part.failures, part.retry_at) = (0, None);

@@ -61,8 +61,8 @@ pub(super) fn choose(
         }
         let Some(offset) = part.cursor.position() else { continue };
         // Never more than its share at a time, whatever it may hold: others wait for the same memory.
-        let (held, most) = (part.bytes(), share.saturating_sub(part.bytes()).max(share / 2));
-        let free = part.limit.saturating_sub(held).min(most);
+        let held = part.bytes();
+        let free = part.limit.saturating_sub(held).min(share.saturating_sub(held).max(share / 2));
         // Half of its share at a time, where that is more; of a distant broker, all that is free of it.
         let bytes = if cap.is_some() { free } else { share / 2 };
         if is_behind && cap.is_some_and(|cap| due > 0 && due.saturating_add(bytes) > cap) {
