@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{World, at, far_client, numbered, record};
+use common::{World, at, far_client, letters, numbered, record};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::batch::NewBatch;
 use prosody_testkit::broker::{Action, ApiKey, Match};
@@ -569,11 +569,7 @@ async fn a_distant_broker_is_read_as_fast_as_a_near_one() {
     let world = World::new(1);
     world.cluster.create_topic("t", PARTITIONS).unwrap();
     // 128 KiB each that lz4 shrinks to a sixth: 128 MiB to read.
-    let mut random = 1_u32;
-    let mut letter = || {
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        char::from(b'a' + (random >> 24) as u8 % 26)
-    };
+    let mut letter = letters(1);
     let mut value: String = (0..20_000).map(|_| letter()).collect();
     value.push_str(&" ".repeat((128 << 10) - value.len()));
     let producer = Producer::new(&world.client, ProducerConfig::default());

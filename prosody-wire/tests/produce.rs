@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{World, client, numbered, record, send_all};
+use common::{World, client, letters, numbered, record, send_all};
 use prosody_testkit::ClusterConfig;
 use prosody_testkit::broker::{Action, ApiKey, Match, UnknownProducer};
 use prosody_wire::batch::Compression;
@@ -234,11 +234,7 @@ async fn a_batch_that_is_too_large_goes_on_in_two() {
             let some = Match::api(ApiKey::PRODUCE).probability(0.2).times(5);
             world.cluster.control().on(some, Action::Error(ErrorCode::NOT_LEADER_OR_FOLLOWER.0));
         }
-        let mut random = seed as u32 + 1;
-        let mut letter = || {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            char::from(b'a' + (random >> 24) as u8 % 26)
-        };
+        let mut letter = letters(seed as u32 + 1);
         let values: Vec<String> = (0..300)
             .map(|n| {
                 let long = if n % 100 == 50 { 6_000 } else { 200 };

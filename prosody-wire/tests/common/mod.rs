@@ -114,6 +114,15 @@ pub fn numbered(prefix: &str, range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| format!("{prefix}{n}")).collect()
 }
 
+/// Letters that no codec makes much smaller, the same ones for a seed.
+pub fn letters(seed: u32) -> impl FnMut() -> char {
+    let mut random = seed;
+    move || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'a' + (random >> 24) as u8 % 26)
+    }
+}
+
 /// Reading begins at this offset, whatever its leader epoch is.
 pub fn at(offset: i64) -> StartAt {
     StartAt::Offset { offset, leader_epoch: -1 }
